@@ -24,6 +24,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import user_settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import sbatch as render_sbatch
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import by_inventory, ownership
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
 
 # Beside the options of a service.
 COMMON: dict[str, dict[str, Any]] = {
@@ -56,7 +57,7 @@ class ActionModule(ActionBase):
         if assumed:
             # All or none: ranks and addresses of a mixture would not fit together.
             if len(hosts) > 1:
-                facts, lacking = by_inventory.facts(hosts, task_vars["hostvars"])
+                facts, lacking = _by_inventory(hosts, task_vars["hostvars"])
             if lacking or len(hosts) < 2:
                 facts = engine_plan.assumed_facts(hosts)
         entries, problems = engine_services.read(args["services"], hosts)
@@ -122,6 +123,27 @@ class ActionModule(ActionBase):
         if (self._task.check_mode or self._only_print) and fact.state == "planned":
             return fact
         return fabric_fact.require_applied(fact)
+
+
+def _by_inventory(
+    hosts: list[str], hostvars: Mapping[str, Mapping[str, Any]]
+) -> tuple[dict[str, fabric_fact.FabricFact], list[Finding]]:
+    """The facts that follow from variables alone, or what is wrong or missing there."""
+    documented = preflight_variables.load()
+    given = {host: {name: hostvars[host].get(name) for name in by_inventory.READ} for host in hosts}
+    wrong = [
+        Finding(host, complaint, "Correct it in the inventory")
+        for host in hosts
+        for name, value in given[host].items()
+        if (complaint := preflight_variables.complaint(documented[name], value))
+    ]
+    if wrong:
+        return {}, wrong
+    values = {
+        host: {name: preflight_variables.typed(documented[name], value) for name, value in given[host].items()}
+        for host in hosts
+    }
+    return by_inventory.facts(hosts, values)
 
 
 def _node(host: str, variables: Mapping[str, Any], findings: list[Finding]) -> Mapping[str, Any]:

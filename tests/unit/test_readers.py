@@ -78,7 +78,6 @@ NOT_REACHED = {
     "module_utils/_artifacts/receive.py:run": "what this collection has sent; its tests say what is refused",
     "action/artifacts_send.py:_node": "its tests have a node that answers otherwise",
     "plugin_utils/_engine/option_tables.py:load": OURS,
-    "plugin_utils/_fabric/by_inventory.py:facts": OURS,
     "plugin_utils/_preflight/variables.py:load": OURS,
     "plugin_utils/_verdict/planners.py:_developed": OURS,
     "plugin_utils/_verdict/planners.py:_installed": OURS,

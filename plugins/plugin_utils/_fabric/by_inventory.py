@@ -13,7 +13,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, errors
@@ -23,31 +22,24 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2
     RdmaPort,
     cages,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import yaml_text
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import NodeInput, Settings, everywhere
 
-DEFAULTS = Path(__file__).resolve().parents[3] / "roles/fabric/defaults/main.yml"
 _CAGE = re.compile(r"en(?:P\d+)?p1s0f([01])np[01]")
 _UNKNOWN = "192.0.2.{}"  # an address of documents: nothing of a plan without a ring has it
 _SETTINGS = ("topology", "subnets", "host_offset", "mtu", "transport", "cables", "qos")
+_OF_A_HOST = ("addresses", "cages", "environment")
+READ = ("spark_rank", *(f"fabric_{name}" for name in (*_SETTINGS, *_OF_A_HOST)))
 
 
-def facts(
-    hosts: Sequence[str], hostvars: Mapping[str, Mapping[str, Any]]
-) -> tuple[dict[str, FabricFact], list[Finding]]:
+def facts(hosts: Sequence[str], values: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, FabricFact], list[Finding]]:
     """The facts of two hosts and more, or what they lack.
 
     Args:
         hosts: inventory names, in the order of the ranks where they have none of their own.
-        hostvars: the variables of each host.
+        values: of :data:`READ` for each host, each of its type, defaults among them.
     """
-    defaults = yaml_text.file(DEFAULTS, "")
-
-    def value(host: str, name: str) -> Any:
-        return hostvars[host].get(name, defaults.get(name))
-
-    settings = Settings(**{name: value(hosts[0], f"fabric_{name}") for name in _SETTINGS})
+    settings = Settings(**{name: values[hosts[0]][f"fabric_{name}"] for name in _SETTINGS})
     if settings.topology == "ring" or (len(hosts) > 2 and any(_between_machines(line) for line in settings.cables)):
         return {}, [
             everywhere(
@@ -57,9 +49,9 @@ def facts(
         ]
     nodes, lacking = {}, []
     for number, host in enumerate(hosts):
-        rank = value(host, "spark_rank")
-        addresses = {str(name): str(text) for name, text in (value(host, "fabric_addresses") or {}).items()}
-        cage = _cage(value(host, "fabric_cages"), addresses)
+        rank = values[host]["spark_rank"]
+        addresses = {str(name): str(text) for name, text in values[host]["fabric_addresses"].items()}
+        cage = _cage(values[host]["fabric_cages"], addresses)
         if cage is None:
             lacking.append(
                 Finding(
@@ -71,11 +63,11 @@ def facts(
             )
             continue
         nodes[host] = NodeInput(
-            rank=number if rank is None else int(rank),
+            rank=number if rank is None else rank,
             management_address=_UNKNOWN.format(number + 1),
             cages=_cabled(cage),
             addresses=addresses,
-            environment=value(host, "fabric_environment") or {},
+            environment=values[host]["fabric_environment"],
         )
     if lacking:
         return {}, lacking

@@ -257,6 +257,11 @@ def complaint(variable: Variable, value: Any) -> str:
     return ""
 
 
+def typed(variable: Variable, value: Any) -> Any:
+    """As Ansible converts it for a role, its default where there is none. Only where there is no :func:`complaint`."""
+    return variable.default if value is None else DEFAULT_TYPE_VALIDATORS[variable.type](value)
+
+
 def _fits(kind: str, value: Any) -> bool:
     """Whether Ansible converts it, and without making text of a list or a number of yes and no."""
     if kind in ("str", "path"):

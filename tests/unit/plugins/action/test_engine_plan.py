@@ -95,6 +95,16 @@ def test_a_batch_script_says_what_it_assumes_or_asks(cages, made):
         assert "spark2: enp1s0f1np1 192.168.100.11" in result["sbatch"]["assumed"]
 
 
+def test_variables_of_the_fabric_are_read_as_a_role_reads_them():
+    """Text, as -e gives it; what is of another type is refused, and the plan is made all the same."""
+    given = {"fabric_cages": [0], "fabric_host_offset": "20", "fabric_mtu": "1500"}
+    result = plan(dict.fromkeys(("spark1", "spark2"), given), only_print=True)
+    assert "# spark2: enp1s0f0np0 192.168.100.21\n" in result["sbatch"]["script"]
+    for wrong in ({"fabric_addresses": "x"}, {"fabric_mtu": "large"}, {"fabric_environment": [1]}):
+        result = plan({"spark1": given, "spark2": {**given, **wrong}}, only_print=True)
+        assert result["plans"] and f"spark2: {next(iter(wrong))} " in result["sbatch"]["refused"]
+
+
 def test_everything_that_is_wrong_at_once():
     hosts = {"spark1": {"spark_fabric": fact(0, 2)}, "spark2": {}, "spark3": {"spark_fabric": "torn"}}
     result = plan(hosts, recipe="qwen3-9b")

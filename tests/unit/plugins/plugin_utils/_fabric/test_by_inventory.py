@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import by_inventory
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
+
+KNOWN = preflight_variables.load()
 
 
 def facts(count, host_variables=None, **variables):
     hosts = [f"spark{number + 1}" for number in range(count)]
-    return by_inventory.facts(hosts, {host: {**variables, **(host_variables or {}).get(host, {})} for host in hosts})
+    defaults = {name: KNOWN[name].default for name in by_inventory.READ}
+    values = {host: {**defaults, **variables, **(host_variables or {}).get(host, {})} for host in hosts}
+    return by_inventory.facts(hosts, values)
 
 
 def test_the_cage_gives_interfaces_and_devices():
