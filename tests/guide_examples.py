@@ -20,6 +20,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 GUIDES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("roles/*/README.md"))]
 FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n]*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 
+INLINE = re.compile(r"`((?:(?:\.venv/bin/)?ansible-playbook|make|(?:uvx |sudo )?sparkmatrix) [^`<…]+)`")
+
 
 @dataclass(frozen=True)
 class Block:
@@ -88,11 +90,11 @@ def blocks(*kinds: str) -> list[Block]:
 
 
 def inline() -> list[Command]:
-    """Playbooks and make's targets that are called within a sentence; not those with a place to fill in."""
+    """Playbooks, verbs and make's targets that are called within a sentence; not those with a place to fill in."""
     found = []
     for path in GUIDES:
         page = path.read_text(encoding="utf-8")
-        for match in re.finditer(r"`((?:(?:\.venv/bin/)?ansible-playbook|make) [^`<…]+)`", FENCE.sub("", page)):
+        for match in INLINE.finditer(FENCE.sub("", page)):
             found.append(Command(f"{path.relative_to(ROOT)}: {match[1]}", match[1].replace("\n", " "), ""))
     return found
 

@@ -4,7 +4,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 
 """Build the archive of the collection from the last commit, the same to the byte wherever it is built, and use it as
-somebody does who has nothing else. With each Python of the tests a new environment gets what the README tells users to
+somebody does who has nothing else. With each Python of the tests a new environment gets what the guide tells users to
 install; the archive is installed there, with its dependencies out of the package ``ansible`` and nowhere else; every
 playbook is loaded by its full name, and one plans a cluster. Beside the archive a list of what is in it and what it
 needs (SBOM, CycloneDX 1.6), and the sums.
@@ -36,9 +36,10 @@ from packaging.requirements import Requirement
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 BIN = ROOT / ".venv/bin"
-PYTHONS = (".venv", ".venv-py312")  # with the oldest Python pip takes the oldest ansible of the README's range
+PYTHONS = (".venv", ".venv-py312")  # with the oldest Python pip takes the oldest ansible of the guide's range
+GUIDE = "docs/start/with-ansible.md"
 INSTALLED = re.compile(r"pip install '(ansible\b[^']+)' -r requirements\.txt")
-# What of the README's first example has to come out.
+# What of the guide's first example has to come out.
 INVENTORY, RECIPE = "inventories/2spark", "minimax-m2.7-awq"
 PLANNED = ("; fits", "Endpoint: http://127.0.0.1:8000/v1 on spark1")
 LOCKS = "roles/*/files/locks/*.txt"  # what is installed on nodes
@@ -151,10 +152,10 @@ def use(archive: pathlib.Path, source: pathlib.Path, python: pathlib.Path, place
 
 
 def asked_for(source: pathlib.Path) -> str:
-    """The range of the package ansible that the README tells users to install."""
-    found = INSTALLED.search((source / "README.md").read_text())
+    """The range of the package ansible that the guide tells users to install."""
+    found = INSTALLED.search((source / GUIDE).read_text())
     if not found:
-        raise SystemExit("README.md does not say which ansible to install")
+        raise SystemExit(f"{GUIDE} does not say which ansible to install")
     return found[1]
 
 

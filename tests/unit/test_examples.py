@@ -40,7 +40,8 @@ NODE_PROGRAM = "/usr/local/lib/sparkmatrix/sparkmatrix-node"
 RECIPES = {path.stem: required(*engine_recipe.read(path)) for path in engine_recipe.SHIPPED.glob("*.yml")}
 KNOWN = variables.load()
 # Programs whose options nothing here knows: those of any computer, and those of which a reader is told (run=by-hand).
-USUAL = {"cd", "env", "export", "git", "mkdir", "pip", "python3", "tar", "umask", "unzip"}
+USUAL = {"cd", "env", "export", "git", "mkdir", "pip", "python3", "sh", "tar", "umask", "unzip"}
+INSTALLERS = {"https://astral.sh/uv/install.sh"}
 BY_HAND = {
     "ansible-builder",
     "ansible-galaxy",
@@ -148,8 +149,9 @@ def test_yaml_is_what_preflight_takes(block: Block, tmp_path: pathlib.Path, monk
 def test_the_quick_start_asks_the_model_that_its_inventory_serves() -> None:
     inventory = ROOT / "inventories/2spark/group_vars/sparks.yml"
     name = yaml.safe_load(inventory.read_text())["engine_recipe"]
-    page = (ROOT / "README.md").read_text()
+    page = (ROOT / "docs/start/with-ansible.md").read_text()
     assert f"engine_recipe={name}\n" in page
+    assert f"sparkmatrix plan {name}`" in (ROOT / "README.md").read_text()
     assert re.findall(r'"model": "([^"]+)"', page) == [RECIPES[name].served_model_name]
 
 
@@ -204,6 +206,26 @@ def node_program(words: list[str]) -> None:
             assert end.code == 0, f"{words}: {said.getvalue()}"
 
 
+def command(words: list[str]) -> None:
+    """Of the owner's computer."""
+    if words[:1] == ["-i"]:
+        assert "/" not in words[1] or example(words[1]).exists(), words
+        words = words[2:]
+    if not words:
+        return None
+    page = (ROOT / "docs/command.md").read_text()
+    found = re.search(rf"^\| `{words[0]}` \| ([^|]+) \|", page, re.MULTILINE)
+    assert found, words
+    if found[1].startswith("on the head"):
+        return node_program(words) if words[0] in _node_program.COMMANDS else None
+    names = re.findall(r"`(\w+)\.yml`", found[1]) or [word for word in words[1:2] if words[0] == "ansible"]
+    given = [word for word in words[1:] if word not in names]
+    if "-" in "".join(word[0] for word in given) and not {"--json", "--yes", "--details"} & set(given):
+        first = next(number for number, word in enumerate(given) if word.startswith("-"))
+        playbook([f"playbooks/{name}.yml" for name in names] + given[first:])
+    return None
+
+
 def make(words: list[str]) -> None:
     for target in words:
         assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE), target
@@ -246,14 +268,16 @@ def peer(words: list[str]) -> None:
 
 
 def request(words: list[str]) -> None:
-    body = json.loads(words[words.index("-d") + 1])
-    models_are_served(json.dumps(body))
+    assert "-d" in words or "-H" in words or INSTALLERS & set(words), words
+    for body in [words[number + 1] for number, word in enumerate(words) if word == "-d"]:
+        models_are_served(json.dumps(json.loads(body)))
 
 
 CHECKS = {
     "ansible-playbook": playbook,
     NODE_PROGRAM: node_program,
-    "sparkmatrix": node_program,
+    "sparkmatrix": command,
+    "eval": lambda words: every(words[0].strip("'")[2:-1]),
     "make": make,
     "journalctl": journal,
     "cat": shown,
@@ -271,8 +295,12 @@ def one(words: list[str]) -> None:
     if "=" in words[0] and words[0].split("=")[0].isidentifier():  # KEY=$(...)
         inner = re.fullmatch(r"\w+=\$\((.*)\)", words[0])
         return every(inner[1]) if inner else one(words[1:])
+    if words[0] == "uvx":
+        words = words[1:]
     if words[0] == "sudo":
         words = words[3:] if words[1] == "-u" else words[1:]
+        if words[0] == "sparkmatrix":
+            return node_program(words[1:])
     name = words[0].removeprefix(".venv/bin/")
     if name in CHECKS:
         return CHECKS[name](words[1:])
@@ -320,6 +348,10 @@ def test_a_command_is_one_that_exists(command: Command) -> None:
         "ssh spark1 sudo cat /etc/sparkmatrix/engine-keys.env",
         "journalctl -u sparkmatrix-motor",
         """curl http://x/ -d '{"model": "qwen3-235b-a22b-gptq-int4"}'""",
+        "uvx sparkmatrix begin",
+        "sparkmatrix up --diffs",
+        "sparkmatrix ansible begin --check",
+        "sparkmatrix -i inventories/nobodys status",
         "make tests",
         "reboot",
     ],

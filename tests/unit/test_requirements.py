@@ -72,7 +72,7 @@ def test_every_collection_that_is_required_is_used_and_the_other_way_round():
 
 @pytest.mark.parametrize("name", GALAXY["dependencies"])
 def test_the_package_ansible_brings_every_collection_that_is_required(name):
-    """The tests have the oldest ansible of the README's range, or the newest: no user has to ask Galaxy."""
+    """The tests have the oldest ansible of the guide's range, or the newest: no user has to ask Galaxy."""
     package = importlib.metadata.distribution("ansible")
     assert Requirement(release.asked_for(ROOT)).specifier.contains(package.version)
     path = pathlib.Path(package.locate_file("ansible_collections"), *name.split("."), "MANIFEST.json")
@@ -83,7 +83,7 @@ def test_the_package_ansible_brings_every_collection_that_is_required(name):
 
 
 def test_the_range_of_ansible_is_that_of_the_locks():
-    """So what is tested is the oldest and the newest of what the README installs."""
+    """So what is tested is the oldest and the newest of what the guide installs."""
     lower, upper = sorted(str(one) for one in Requirement(release.asked_for(ROOT)).specifier)[::-1]
     dev = (ROOT / "requirements/dev.in").read_text()
     assert f"ansible{lower}," in dev and f',{upper} ; python_version >= "3.12"' in dev
@@ -110,7 +110,7 @@ def test_a_node_needs_python_alone():
 
 
 def test_everybody_is_told_of_the_packages():
-    assert "-r requirements.txt" in (ROOT / "README.md").read_text()
+    assert "-r requirements.txt" in (ROOT / release.GUIDE).read_text()
     assert "-r ../requirements.txt" in (ROOT / "requirements/dev.in").read_text().splitlines()
     for name in ("meta/execution-environment.yml", "execution-environment.yml"):
         assert yaml.safe_load((ROOT / name).read_text())["dependencies"]["python"] == "requirements.txt"
@@ -126,7 +126,7 @@ def test_who_has_the_archive_alone_finds_inventories_and_the_packages():
     for name, there in (("inventories", True), ("inventories/2spark", True), ("inventories/mine", False)):
         assert there != any(fnmatch.fnmatch(name, pattern) for pattern in ignored), name
     assert all(f"'{package}'" in page for package in PACKAGES)
-    assert re.search(r"pip install '(ansible[^']+)'", page)[1] in (ROOT / "README.md").read_text()
+    assert re.search(r"pip install '(ansible[^']+)'", page)[1] in (ROOT / release.GUIDE).read_text()
     for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")):  # a link to what the archive lacks
         assert not re.search(r"\]\((?:\.\./)*(?:tests|tools|molecule|requirements)/", path.read_text()), path
 

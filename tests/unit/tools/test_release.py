@@ -96,8 +96,10 @@ def test_what_this_repository_needs_is_in_the_list() -> None:
     assert {"ansible.posix", "community.general", "jmespath", "netaddr", "vllm", "sglang"} <= listed
 
 
-def test_a_readme_that_does_not_say_which_ansible_is_no_release(tmp_path: pathlib.Path) -> None:
+def test_a_guide_that_does_not_say_which_ansible_is_no_release(tmp_path: pathlib.Path) -> None:
     assert release.asked_for(release.ROOT).startswith("ansible>=")
-    (tmp_path / "README.md").write_text("pip install ansible\n")
+    guide = tmp_path / release.GUIDE
+    guide.parent.mkdir(parents=True)
+    guide.write_text("pip install ansible\n")
     with pytest.raises(SystemExit, match="which ansible"):
         release.asked_for(tmp_path)
