@@ -60,6 +60,7 @@ from ansible.playbook.block import Block
 from ansible.playbook.task_include import TaskInclude
 from ansible.plugins.callback import CallbackBase
 from ansible.plugins.callback.default import CallbackModule as DefaultCallback
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import progress, workers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import commands, log, page
 
@@ -311,7 +312,7 @@ class CallbackModule(CallbackBase):
         width = shutil.get_terminal_size().columns if self._moves else 0
         for line in lines[-1:] if self._plain else lines:
             said = line.text if line.kind in (page.ADDED, page.REMOVED) else self._commands.whole(line.text)
-            for text in folded(log.harmless(said), width if line.fold else 0):
+            for text in folded(strict.harmless(said), width if line.fold else 0):
                 self._display.display(text, color=COLOURS.get(line.kind))
         sys.stdout.flush()
 
@@ -329,7 +330,7 @@ class CallbackModule(CallbackBase):
                 self._news = progress.screen.news() or self._news
                 if self._moves:
                     columns = shutil.get_terminal_size().columns
-                    text = log.harmless(f"  ...      {self._page.waiting(self._news)}")[: columns - 1]
+                    text = strict.harmless(f"  ...      {self._page.waiting(self._news)}")[: columns - 1]
                     os.write(1, f"\r{text}\x1b[K\r".encode(errors="replace"))
                     self._ticked = True
                 elif self._page.waited_s - self._last_line >= LINE_EVERY_S:

@@ -22,8 +22,10 @@ PACKAGE = "ansible_collections.sparkmatrix.cluster.plugins.module_utils"
 COMMANDS: Mapping[str, str] = {
     "access-restore": "_access.rollback",
     "artifacts": "_artifacts.program",
+    "ask": "_status.question",
     "drift": "_verdict.drifting",
     "drop-caches": "_os.drop_caches",
+    "env": "_status.endpoint",
     "evict": "_os.evict_page_cache",
     "fabric-restore": "_fabric.rollback",
     "fabric-status": "_fabric.status",

@@ -99,13 +99,22 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.close_connection = True
         role = {"model": MODEL, "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]}
-        words = [chunk(f"w{number} ", "length" if number == tokens - 1 else None) for number in range(tokens)]
+        words: list[Any] = [
+            chunk(f"w{number} ", "length" if number == tokens - 1 else None) for number in range(tokens)
+        ]
         usage = {"model": MODEL, "choices": [], "usage": {"completion_tokens": tokens}}
         events: list[Any] = {
             "empty-choices": [{"model": MODEL, "choices": []}],
             "zero-tokens": [role, {"model": MODEL, "choices": [], "usage": {"completion_tokens": 0}}],
             "no-usage": [role, *words],
             "reasoning": [role, {"choices": [{"delta": {"reasoning_content": "hm"}}]}, usage],
+            "thinking": [
+                role,
+                {"choices": [{"delta": {"reasoning": "hm"}}]},
+                chunk("\n\nIt is \x1b[2J"),
+                chunk("4"),
+                usage,
+            ],
             "error-event": [role, {"error": {"message": "the engine core died"}}],
             "no-delta": [{"choices": [{"text": "old style"}]}],
             "not-an-object": [[1, 2]],
@@ -116,7 +125,7 @@ class _Handler(BaseHTTPRequestHandler):
                 time.sleep(0.15)
             self.wfile.write(b"data: " + json.dumps(event).encode() + b"\n\n")
             self.wfile.flush()
-            if mode == "cut":
+            if mode == "cut" or (mode == "cut later" and event is words[0]):
                 return
             if mode == "truncated-json":
                 self.wfile.write(b'data: {"choices": [{"del\n\n')

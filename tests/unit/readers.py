@@ -39,6 +39,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact i
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import Report, UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Stop, Store, Verified
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import State
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status.endpoint import Endpoint
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.membership import parse_known_hosts
 from engine_plans import PLAN
 from model_manifest import manifest
@@ -110,6 +111,11 @@ text("_managed/secret:parse", 'KEY="0123456789abcdefgh"\n', "0123456789abcdefgh\
 text("_managed/etc_hosts:block_of", BLOCK % "a b", owner="x")
 text("_managed/avahi:denied", BLOCK % "deny-interfaces=a,b", owner="x")
 text("_keeper/report:parse", REPORT, refuses=(SparkError,))
+text(
+    "_status/endpoint:load",
+    Endpoint("http://127.0.0.1:8000/v1", 8000, "sk-0123456789abcdef", "org/model", "generate").write(),
+    refuses=(SparkError,),
+)
 text("_qos/dcb:parse_dcbx", '{"host":true,"ieee":true}', refuses=(SparkError,))
 text("_qos/dcb:parse_pfc", (FIXTURES / "dcb/pfc-off.json").read_text(), refuses=(SparkError,))
 text("_qos/dcb:parse_ets", (FIXTURES / "dcb/ets-mixed.json").read_text(), refuses=(SparkError,))

@@ -295,6 +295,11 @@ def words(value: Any) -> str:
     return text if len(text) <= MOST_WORDS else f"{text[:MOST_WORDS]}…"
 
 
+def harmless(text: str) -> str:
+    """Of several lines, to be shown: it does nothing to the terminal."""
+    return CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text.replace("\r\n", "\n"))
+
+
 # --- the second line: where lines of files are put together ----------------------------------------------------------
 
 

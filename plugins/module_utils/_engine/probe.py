@@ -37,12 +37,19 @@ KEY_VARIABLE = "VLLM_API_KEY"
 PROMPT = "the quick brown fox"
 # What an engine is for -> where it is asked.
 PATHS = {"generate": "/v1/chat/completions", "embed": "/v1/embeddings", "rank": "/v1/rerank"}
+# What a request to try it with has beside the model.
+EXAMPLES: Mapping[str, Mapping[str, Any]] = {
+    "generate": {"messages": [{"role": "user", "content": "Hello"}]},
+    "embed": {"input": "Hello"},
+    "rank": {"query": "Hello", "documents": ["Good day", "Goodbye"]},
+}
 RANKED = ("the lazy dog", "a bright day")
 _ENGINE = engine_names.Names().unit
 # Nobody's key: long enough to be one, and the same in every log.
 WRONG_KEY = "not-the-key-of-this-engine"
 OPEN = "Anybody on this node can use the engine. Restart it so that it reads its key: systemctl restart {}"
 MAX_BODY = 4 * 1024 * 1024  # bytes
+MAX_STREAM = 16 * MAX_BODY  # of an answer that somebody reads: some 200 bytes a token
 METRICS_TIMEOUT_S = 4.0  # TensorRT-LLM waits 2 s for an iteration
 JOURNAL_SEARCHED = 2000  # lines; vLLM prints the same traceback from every rank
 JOURNAL_SHOWN = 8
@@ -175,7 +182,7 @@ class Answer:
 @dataclass(frozen=True)
 class Question:
     prompt: str = PROMPT
-    max_tokens: int = 1
+    max_tokens: int = 1  # exactly so many; 0: as many as the model says
     timeout_s: float = 60.0
 
 
@@ -198,8 +205,14 @@ def read_key(path: str, variable: str = KEY_VARIABLE) -> str:
     raise SparkError(f"the key file holds no {variable}", path, "Run the engine layer, which writes it again")
 
 
-def ask(target: Target, question: Question, clock: Callable[[], float] = time.monotonic) -> Answer:
-    """One streamed chat completion, one embedding, or one ranking.
+def ask(
+    target: Target,
+    question: Question,
+    clock: Callable[[], float] = time.monotonic,
+    hear: Callable[[str], None] = lambda _text: None,
+) -> Answer:
+    """One streamed chat completion, one embedding, or one ranking. ``hear``: each piece of the answer as it comes,
+    empty where the model thinks.
 
     Raises :class:`ProbeError`, also for an answer without a single token or number.
     """
@@ -210,12 +223,13 @@ def ask(target: Target, question: Question, clock: Callable[[], float] = time.mo
     body = {
         "model": target.model,
         "messages": [{"role": "user", "content": question.prompt}],
-        "max_tokens": question.max_tokens,
-        "ignore_eos": True,  # an extension of vLLM and SGLang: as many tokens as asked for, so that rates compare
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    limit = _Limit(question.timeout_s, clock)
+    if question.max_tokens:
+        # An extension of vLLM and SGLang: as many tokens as asked for, so that rates compare.
+        body.update(max_tokens=question.max_tokens, ignore_eos=True)
+    limit = _Limit(question.timeout_s, clock, MAX_BODY if question.max_tokens else MAX_STREAM)
     started = clock()
     first = 0.0
     text, tokens, chunks, finish, model = "", 0, 0, "", ""
@@ -231,12 +245,14 @@ def ask(target: Target, question: Question, clock: Callable[[], float] = time.mo
             if not isinstance(delta, Mapping):
                 raise ProbeError("garbage", "the answer has a choice without a delta", target.where)
             finish = str(choice.get("finish_reason") or finish)
-            content = delta.get("content") or delta.get("reasoning_content") or delta.get("reasoning") or ""
+            said = str(delta.get("content") or "")
+            content = said or str(delta.get("reasoning_content") or delta.get("reasoning") or "")
             if "role" in delta and not content:
                 continue
             chunks += 1
             first = first or clock() - started
-            text += str(content)
+            text += content
+            hear(said)
     seconds = max(clock() - started, 1e-6)
     if not chunks and not tokens:
         raise ProbeError("empty", "the answer has no token", target.where)
@@ -334,10 +350,10 @@ def listed(target: Target, timeout_s: float = LISTED_S) -> None:
 
 
 class _Limit:
-    """What is left of the time for a whole request."""
+    """What is left of the time for a whole request, and the most bytes of its answer."""
 
-    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
-        self.clock = clock
+    def __init__(self, seconds: float, clock: Callable[[], float], most: int = MAX_BODY) -> None:
+        self.clock, self.most = clock, most
         self.deadline = clock() + seconds
 
     def left(self, target: Target) -> float:
@@ -419,8 +435,8 @@ class _Exchange:
             except Exception as exc:
                 raise _translated(exc, self.target) from exc
             size += len(chunk)
-            if size > MAX_BODY:
-                raise ProbeError("garbage", f"the answer is longer than {MAX_BODY} bytes", self.target.where)
+            if size > self.limit.most:
+                raise ProbeError("garbage", f"the answer is longer than {self.limit.most} bytes", self.target.where)
             *lines, pending = (pending + chunk).split(b"\n")
             for line in lines:
                 yield line.decode("utf-8", "replace").strip()

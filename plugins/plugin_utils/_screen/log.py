@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 from typing import TextIO
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
+
 KEPT = 20
 ESCAPES = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-# Whatever acts on a terminal, all but tab and newline.
-CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def default_folder() -> Path:
@@ -41,9 +41,4 @@ def _private(path: str, flags: int) -> int:
 
 def plain(text: str) -> str:
     """Without colours, and harmless."""
-    return harmless(ESCAPES.sub("", text))
-
-
-def harmless(text: str) -> str:
-    """What machines say is shown, and does nothing to the terminal that shows it."""
-    return CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text.replace("\r\n", "\n"))
+    return strict.harmless(ESCAPES.sub("", text))

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import start_times
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.login import Login
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen.commands import Commands
@@ -41,7 +42,6 @@ NO_UNDO = {
     "node_replace": "",
     "os_update": "docs/operations.md says how an earlier kernel is chosen; packages are not taken back",
 }
-PATHS = {"generate": "chat/completions", "embed": "embeddings", "rank": "rerank"}
 
 
 @dataclass(frozen=True)
@@ -235,15 +235,13 @@ def _way(run: Run, way: Way) -> Iterator[str]:
 
 
 def curl(service: Service, way: Way) -> str:
-    body: dict[str, object] = {"model": service.model}
-    if service.task == "embed":
-        body["input"] = "Hello"
-    elif service.task == "rank":
-        body.update(query="Hello", documents=["Good day", "Goodbye"])
-    else:
-        body["messages"] = [{"role": "user", "content": "Hello"}]
+    body = {"model": service.model, **probe.EXAMPLES[service.task]}
     words = ["curl", *(["--cacert", "sparkmatrix-ca.crt"] if way.own_ca else [])]
-    words += [shlex.quote(f"{way.url}/{PATHS[service.task]}"), "-H", "'Content-Type: application/json'"]
+    words += [
+        shlex.quote(f"{way.url}{probe.PATHS[service.task].removeprefix('/v1')}"),
+        "-H",
+        "'Content-Type: application/json'",
+    ]
     if way.key_file:
         words += ["-H", '"Authorization: Bearer $KEY"']
     return " ".join([*words, "-d", shlex.quote(json.dumps(body))])

@@ -120,3 +120,7 @@ def test_an_address_with_a_zone_is_no_firewall_rule() -> None:
 
 def test_a_finding_does_nothing_to_a_terminal() -> None:
     assert str(Finding("a", "b\x1b[2J\rc", "d\nwide")) == "a: b?[2J?c. d\nwide."
+
+
+def test_what_is_shown_does_nothing_to_a_terminal() -> None:
+    assert strict.harmless("ä\ta\r\nb\x1b]52;c;Yg==\x07\x9b2J\r") == "ä\ta\nb\\x1b]52;c;Yg==\\x07\\x9b2J\\x0d"

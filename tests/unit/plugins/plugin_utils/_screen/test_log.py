@@ -38,5 +38,4 @@ def test_colours_stay_out():
 
 
 def test_what_a_machine_says_acts_on_no_terminal():
-    assert log.harmless("ä\ta\r\nb\x1b]52;c;Yg==\x07\x9b2J\r") == "ä\ta\nb\\x1b]52;c;Yg==\\x07\\x9b2J\\x0d"
     assert "\x07" not in log.plain("\x07\x1b[0m")

@@ -12,6 +12,7 @@ import subprocess
 from dataclasses import replace
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen.commands import Commands
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status import summary
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status.summary import (
@@ -158,7 +159,7 @@ def test_the_call_fits_the_task(task, field):
     body = json.loads(words[words.index("-d") + 1])
     assert body["model"] == "qwen3-235b"
     assert field in body
-    assert summary.PATHS[task] in " ".join(words)
+    assert f"8443{probe.PATHS[task]}" in " ".join(words)
 
 
 @pytest.mark.parametrize(
