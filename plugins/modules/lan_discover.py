@@ -13,10 +13,13 @@ description:
   - Asks mDNS (C(avahi-browse)) for machines that announce ssh, or reads the ssh banner of every address of a network.
   - Logs in nowhere and changes nothing; host keys are read (C(ssh-keyscan)) and trusted by nobody.
 options:
-  cidr:
-    description: A private IPv4 network of up to 1024 addresses. Empty, mDNS is asked.
+  where:
+    description:
+      - A private IPv4 network of up to 1024 addresses, or addresses and names with blanks between them.
+      - Empty, mDNS is asked; where no Spark announces itself, the private networks of the machine that asks, too.
     type: str
     default: ''
+    aliases: [cidr]
 extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
   - sparkmatrix.cluster.attributes.info_module
@@ -27,17 +30,18 @@ author:
 EXAMPLES = r"""
 - name: Look for machines
   sparkmatrix.cluster.lan_discover:
-    cidr: 192.168.1.0/24
+    where: 192.168.1.0/24
   delegate_to: localhost
 """
 
 RETURN = r"""
 candidates:
   description:
-    - An entry per address; a machine with several addresses answers at each of them.
-    - C(name) and C(interface), where the asking machine heard it, are known by mDNS only, C(banner) without it.
-      C(likely) tells whether the name is like that of a Spark. C(fingerprint) and C(kind) are those of the host key
-      that it shows, C(known_hosts) a line for each of its keys.
+    - An entry per address; a machine with several addresses answers at each of them. One that was named and does not
+      answer has neither C(banner) nor C(fingerprint).
+    - C(interface), where the asking machine heard it, is known by C(avahi-browse) only, C(banner) without it.
+      C(likely) tells whether the name is like that of a Spark, C(own) whether the address is of the machine that asks.
+      C(fingerprint) and C(kind) are those of the host key that it shows, C(known_hosts) a line for each of its keys.
   returned: success
   type: list
   elements: dict
@@ -47,39 +51,22 @@ candidates:
       banner: ''
       interface: enP7s7
       likely: true
+      own: false
       fingerprint: SHA256:uNiVztksCsDhcc0u9e8BrqhF5Cnj0eTWIC1U2q3BM1M
       kind: ED25519
       known_hosts: [192.168.1.20 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI...]
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.discover import (
-    addresses,
-    parse_avahi,
-    scan,
-    with_host_keys,
-)
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, run
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.discover import find
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
 
 def main() -> None:
-    module = AnsibleModule(argument_spec={"cidr": {"type": "str", "default": ""}}, supports_check_mode=True)
-    cidr = module.params["cidr"]
+    spec = {"where": {"type": "str", "default": "", "aliases": ["cidr"]}}
+    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     try:
-        if cidr:
-            found = scan(addresses(cidr))
-        else:
-            done = run(["avahi-browse", "--parsable", "--resolve", "--terminate", "_ssh._tcp"], 20)
-            if done.rc == NOT_FOUND:
-                raise SparkError(
-                    "avahi-browse is not on this machine",
-                    "",
-                    "Install avahi-utils, or name the network (cidr; playbooks/discover.yml: -e"
-                    " discover_cidr=192.168.1.0/24)",
-                )
-            found = parse_avahi(done.out)
-        found = with_host_keys(found, run)
+        found = find(module.params["where"])
     except SparkError as exc:
         module.fail_json(msg=str(exc))
     module.exit_json(changed=False, candidates=[candidate.as_dict() for candidate in found])

@@ -101,6 +101,11 @@ def text(name: str, *true: str, refuses: tuple[type[Exception], ...] = (), **mor
 
 text("_access/fail2ban:parse_ignored", "`- 127.0.0.0/8\n   10.0.0.1\n")
 text("_access/discover:parse_avahi", "=;enP7s7;IPv4;spark1;_ssh._tcp;local;spark1.local;10.0.0.1;22;\n")
+TEXTS["_access/discover:parse_name"] = Reader(
+    lambda text: here("_access/discover:parse_name")(text.encode("latin-1", "replace")),
+    ("\0\1\x84\0\0\1\0\1\0\0\0\0\x01a\0\0\x0c\0\1\xc0\x0c\0\x0c\0\1\0\0\0\1\0\7\5spark\0",),
+    (),
+)
 text("_access/sshd:parse_effective", "port 22\nport 2222\npermitrootlogin no\n")
 text("_access/ufw:parse_added", "Added:\nufw allow from 10.0.0.2 comment 'sparkmatrix:ray'\n")
 text("_access/ufw:parse_active", "Status: active\n", refuses=(SparkError,))

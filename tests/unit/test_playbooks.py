@@ -273,14 +273,14 @@ def test_the_tunnels_go_by_the_inventory_and_its_secrets_are_not_read(tmp_path):
 # Two machines, one of them with two addresses; whoever asks ssh is written down and let in nowhere.
 STRANGERS = {
     "avahi-browse": """cat <<'END'
-=;eno1;IPv4;spark-1a2b;_ssh._tcp;local;spark-1a2b.local;192.0.2.1;22;
-=;eno2;IPv4;spark-1a2b;_ssh._tcp;local;spark-1a2b.local;192.0.2.9;22;
-=;eno1;IPv4;spark-3c4d;_ssh._tcp;local;spark-3c4d.local;192.0.2.2;22;
+=;eno1;IPv4;spark-1a2b;_ssh._tcp;local;spark-1a2b.local;198.51.100.1;22;
+=;eno2;IPv4;spark-1a2b;_ssh._tcp;local;spark-1a2b.local;198.51.100.9;22;
+=;eno1;IPv4;spark-3c4d;_ssh._tcp;local;spark-3c4d.local;198.51.100.2;22;
 END""",
     "ssh-keyscan": """cat <<'END'
-192.0.2.1 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEVKn7UdAGCDVTEIvgYWiFEl0qjTUqZzIDRYg4Nuk0O7
-192.0.2.9 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEVKn7UdAGCDVTEIvgYWiFEl0qjTUqZzIDRYg4Nuk0O7
-192.0.2.2 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPLpMqCUnXKc3nQYg7Q8s1BZQyxL9v8p8u0nYk0wJcWm
+198.51.100.1 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEVKn7UdAGCDVTEIvgYWiFEl0qjTUqZzIDRYg4Nuk0O7
+198.51.100.9 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEVKn7UdAGCDVTEIvgYWiFEl0qjTUqZzIDRYg4Nuk0O7
+198.51.100.2 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPLpMqCUnXKc3nQYg7Q8s1BZQyxL9v8p8u0nYk0wJcWm
 END""",
     "ssh": """for word; do
   case "$word" in
@@ -290,9 +290,9 @@ END""",
 done
 echo "ssh $*" >> "$ASKED"
 if [ "$check" = accept-new ]; then
-  echo "192.0.2.1 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEVKn7UdAGCDVTEIvgYWiFEl0qjTUqZzIDRYg4Nuk0O7" > "$file"
+  echo "198.51.100.1 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEVKn7UdAGCDVTEIvgYWiFEl0qjTUqZzIDRYg4Nuk0O7" > "$file"
 fi
-echo "No ED25519 host key is known for 192.0.2.1 and you have requested strict checking." >&2
+echo "No ED25519 host key is known for 198.51.100.1 and you have requested strict checking." >&2
 exit 255""",
     "sshpass": 'echo "sshpass $*" >> "$ASKED"; exit 255',
 }
@@ -323,10 +323,10 @@ def test_discovery_lists_machines_once_and_leaves_known_hosts_alone(tmp_path, st
         "spark-3c4d no login with a key, so not looked at",
     ]
     assert [line for line in listed if line.startswith("ansible_host")] == [
-        "ansible_host: 192.0.2.1",
-        "ansible_host: 192.0.2.2",
+        "ansible_host: 198.51.100.1",
+        "ansible_host: 198.51.100.2",
     ]
-    assert f"shows the host key {FINGERPRINT} (ED25519)" in listed and "answers at 192.0.2.9 too" in listed
+    assert f"shows the host key {FINGERPRINT} (ED25519)" in listed and "answers at 198.51.100.9 too" in listed
     assert "fabric_topology: auto" in (folder / "group_vars/sparks.yml").read_text()
     asked = pathlib.Path(strangers["ASKED"]).read_text().splitlines()
     assert len(asked) == 3 and not known.exists()

@@ -2,11 +2,11 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Addresses on the local network that answer ssh: by mDNS, or by asking every address of a network.
+"""Machines on the local network that answer ssh: by mDNS, by asking every address of a network, or by what is named.
 
 Names are only a hint (``spark-1a2b``, ``gx10-1a2b``, ``promaxgb10-1a2b`` are seen in the wild); whether a machine is a
 GB10 is for a login to find out. Host keys are read for that login and for the operator to compare, and are trusted by
-nobody.
+nobody. Without Ansible: the command asks here before there is an inventory.
 """
 
 from __future__ import annotations
@@ -22,25 +22,35 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, Runner, run
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, Completed, Runner, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import parse_effective
 
 MOST_ADDRESSES = 1024  # a /22; more is no home or rack network but a mistyped prefix
 TIMEOUT_S = 1.0
-_WORKERS = 64
+_NAME_S = 0.5
+_BROWSE_S = 8.0  # avahi-browse waits for machines that announce themselves and do not answer
+_WORKERS = 256
+_ANYWHERE = ("192.0.2.1", 9)  # nothing is sent there
+THIS = "this computer"
 # What a host name may have. Anybody on the network may announce anything, and names end up in an inventory.
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _ESCAPE = re.compile(r"\\(\d{3}|.)")
 _LIKELY = re.compile(r"^(spark|gx10|promaxgb10|dgx)", re.IGNORECASE)
 _INTERFACE = re.compile(r"[A-Za-z0-9_.:@-]{1,15}")
+# What no machine of the network is behind: containers, virtual machines, tunnels.
+_VIRTUAL = re.compile(r"(lo|docker|br-|veth|virbr|tun|tap|wg|tailscale|zt|cni|cali|flannel|podman|lxc|lxd|utun|bridge)")
+# The ConnectX-7 as systemd names it: an address of the cables.
+_CABLE = re.compile(r"en[pP]\d+[a-zA-Z0-9]*f\d+np\d+")
 # As ssh names them, best first; the operator compares the first one that there is.
 _KINDS = {"ssh-ed25519": "ED25519", "ecdsa-sha2-nistp256": "ECDSA", "ssh-rsa": "RSA"}
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An address that answers ssh. ``interface``: where mDNS heard it, on the machine that asks; ``known_hosts``: its
-    host keys, a line each. ``likely``: its name is like those that Sparks are delivered with."""
+    """An address that answers ssh, or was named and does not (no ``banner``, no ``fingerprint``). ``interface``: where
+    mDNS heard it, on the machine that asks; ``known_hosts``: its host keys, a line each. ``own``: it is of the computer
+    that asks. ``likely``: its name is like those that Sparks are delivered with."""
 
     address: str
     name: str = ""
@@ -49,6 +59,7 @@ class Candidate:
     fingerprint: str = ""  # SHA256:…, of the best key
     kind: str = ""  # of that key: ED25519, ECDSA or RSA
     known_hosts: tuple[str, ...] = ()
+    own: bool = False
 
     @property
     def likely(self) -> bool:
@@ -56,6 +67,75 @@ class Candidate:
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "likely": self.likely}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What is behind one host key. ``address``: where it is managed, as far as that is seen from outside; ``others``:
+    where it answers, too."""
+
+    address: str
+    name: str
+    fingerprint: str
+    kind: str
+    likely: bool
+    own: bool
+    others: tuple[str, ...] = ()
+
+
+def find(where: str = "", *, runner: Runner | None = None) -> list[Candidate]:
+    """``where``: a network (``192.168.1.0/24``), or addresses and names with blanks between them, of which each is in
+    the result. Empty: who announces ssh by mDNS; where that is nobody with the name of a Spark, the own networks, too.
+    """
+    ask = runner or _run
+    if "/" in where:
+        found = scan(addresses(where))
+    elif where.strip():
+        found = named(where.split())
+    else:
+        found = parse_avahi(ask(("avahi-browse", "--parsable", "--resolve", "--terminate", "_ssh._tcp")).out)
+        if not any(one.likely for one in found):
+            heard = {one.address for one in found}
+            found += scan(one for network in own_networks(ask) for one in addresses(network) if one not in heard)
+    return [replace(one, own=is_own(one.address)) for one in with_host_keys(found, ask)]
+
+
+def machines(candidates: Sequence[Candidate]) -> list[Machine]:
+    """Each once, those with the name of a Spark first. Of these this computer comes first, else last."""
+    at = {one.address: one for one in sorted(candidates, key=_of_cable)}
+    made = []
+    for places in together({one.address: one.fingerprint or THIS * one.own for one in at.values()}):
+        first, *others = places
+        likely, own = (any(getattr(at[place], word) for place in places) for word in ("likely", "own"))
+        name = next((at[place].name for place in places if at[place].name), "")
+        made.append(Machine(first, name, at[first].fingerprint, at[first].kind, likely, own, tuple(others)))
+    order = [one.address for one in candidates]
+    return sorted(made, key=lambda one: (not one.likely, one.own is not one.likely, order.index(one.address)))
+
+
+def together(shown: Mapping[str, str], ids: Mapping[str, str] | None = None) -> list[list[str]]:
+    """Addresses of the same machine. ``shown``: the fingerprint at each address; ``ids``: the machine id, where it is
+    known, and those addresses come first.
+
+    A machine shows the same host key at each of its addresses. Copies of one disk may share it, and differ by machine
+    id then; an address whose id is not known goes to the first that shows its key.
+    """
+    known = ids or {}
+    found: dict[tuple[str, str], list[str]] = {}
+    for address in sorted(shown, key=lambda address: address not in known):
+        key, own = shown[address] or address, known.get(address, "")
+        same = next((one for one in found if one[0] == key and own in ("", one[1])), (key, own))
+        found.setdefault(same, []).append(address)
+    return list(found.values())
+
+
+def _of_cable(one: Candidate) -> bool:
+    """Not where a machine is managed: addresses between two machines come last."""
+    return one.address.startswith("169.254.") or bool(_CABLE.fullmatch(one.interface))
+
+
+def _run(argv: Sequence[str]) -> Completed:
+    return run(argv, _BROWSE_S)
 
 
 def parse_avahi(text: str) -> list[Candidate]:
@@ -69,7 +149,7 @@ def parse_avahi(text: str) -> list[Candidate]:
     for line in text.splitlines():
         fields = line.split(";")
         if len(fields) > 8 and fields[0] == "=" and fields[2] == "IPv4" and _is_address(fields[7]):
-            name = _ESCAPE.sub(_unescape, fields[6]).removesuffix(".local").rstrip(".")
+            name = _short(_ESCAPE.sub(_unescape, fields[6]))
             interface = fields[1] if _INTERFACE.fullmatch(fields[1]) else ""
             one = Candidate(fields[7], name if _NAME.fullmatch(name) else "", interface=interface)
             found.setdefault(fields[7], one)
@@ -114,19 +194,144 @@ def banner(address: str, port: int = 22, timeout_s: float = TIMEOUT_S) -> str:
     return text if text.startswith("SSH-") else ""
 
 
-def scan(asked: Iterable[str], ask: Callable[[str], str] = banner) -> list[Candidate]:
-    """Those of ``asked`` that answer, in order. Reads the banner and logs in nowhere."""
-    wanted = list(asked)
+def scan(asked: Iterable[str]) -> list[Candidate]:
+    """Those of ``asked`` that answer, in order, by the name that they give. Reads the banner and logs in nowhere."""
+    return [one for one in _each(_look, asked) if one.banner]
+
+
+def named(places: Iterable[str]) -> list[Candidate]:
+    """Each of ``places``, an address or a name; what is no address stays what it is, and answers nowhere."""
+
+    def look(place: str) -> Candidate:
+        address = _resolved(place)
+        found = _look(address) if _is_address(address) else Candidate(address or place)
+        return found if address == place or not _NAME.fullmatch(place) else replace(found, name=_short(place))
+
+    return list({one.address: one for one in _each(look, places)}.values())
+
+
+def _look(address: str) -> Candidate:
+    said = banner(address)
+    return Candidate(address, name_at(address) if said else "", said)
+
+
+def _short(name: str) -> str:
+    return name.rstrip(".").removesuffix(".local")
+
+
+def _each(look: Callable[[str], Any], asked: Iterable[str]) -> list[Any]:
     with ThreadPoolExecutor(max_workers=_WORKERS) as pool:
-        said = list(pool.map(ask, wanted))
-    return [Candidate(address, "", text) for address, text in zip(wanted, said) if text]
+        return list(pool.map(look, asked))
+
+
+def _resolved(place: str) -> str:
+    """Its IPv4 address; empty where there is none."""
+    try:
+        return str(socket.getaddrinfo(place, 22, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
+    except (OSError, UnicodeError):
+        return ""
+
+
+def name_at(address: str, port: int = 5353) -> str:
+    """What the machine calls itself, asked of its own mDNS (RFC 6762, 5.5 and 6.7); empty where it has none."""
+    labels = ipaddress.IPv4Address(address).reverse_pointer.encode("ascii").split(b".")
+    question = b"".join(bytes([len(label)]) + label for label in labels) + b"\0\0\x0c\0\1"
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+            asked.settimeout(_NAME_S)
+            asked.connect((address, port))
+            asked.send(b"\0\1\0\0\0\1\0\0\0\0\0\0" + question)
+            return parse_name(asked.recv(1500))
+    except OSError:
+        return ""
+
+
+def parse_name(reply: bytes) -> str:
+    """The host of the first PTR record of a reply (RFC 1035, 4.1), without ``.local``."""
+    try:
+        place = 12
+        for _question in range(int.from_bytes(reply[4:6], "big")):
+            place = _labels(reply, place)[1] + 4
+        for _answer in range(int.from_bytes(reply[6:8], "big")):
+            place = _labels(reply, place)[1] + 10
+            if reply[place - 10 : place - 8] == b"\0\x0c":
+                name = _short(b".".join(_labels(reply, place)[0]).decode("ascii"))
+                return name if _NAME.fullmatch(name) else ""
+            place += int.from_bytes(reply[place - 2 : place], "big")
+    except (LookupError, ValueError):
+        pass
+    return ""
+
+
+def _labels(reply: bytes, place: int) -> tuple[list[bytes], int]:
+    """Those of the name at ``place``, and where it ends there; the rest of it may stand further to the front."""
+    labels: list[bytes] = []
+    end, start = 0, place
+    while reply[place]:
+        size = reply[place]
+        if size >= 0xC0:
+            end, place = end or place + 2, (size & 0x3F) << 8 | reply[place + 1]
+            if place >= start:
+                raise ValueError("a name that never ends")
+            start = place
+        else:
+            labels.append(reply[place + 1 : place + 1 + size])
+            place += 1 + size
+    return labels, end or place + 1
+
+
+def is_own(address: str) -> bool:
+    """Whoever sends something to himself does it from there."""
+    return _sender((address, _ANYWHERE[1])) == address
+
+
+def _sender(place: tuple[str, int]) -> str:
+    """The own address on the way to ``place``. Sends nothing."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
+            way.connect(place)
+            return str(way.getsockname()[0])
+    except OSError:
+        return ""
+
+
+def own_networks(runner: Runner) -> list[str]:
+    """The private networks of this computer, the one of its default route first; no more than MOST_ADDRESSES in all."""
+    first = _sender(_ANYWHERE)
+    found: dict[ipaddress.IPv4Network, str] = {}
+    for address in sorted(
+        _carried(runner) or ([f"{first}/24"] if first else []), key=lambda one: one.partition("/")[0] != first
+    ):
+        network = ipaddress.IPv4Interface(address).network
+        if network.num_addresses > MOST_ADDRESSES:
+            network = ipaddress.IPv4Interface(f"{address.partition('/')[0]}/24").network
+        size = sum(one.num_addresses for one in found) + network.num_addresses
+        if network.is_private and not network.is_loopback and network.num_addresses > 2 and size <= MOST_ADDRESSES:
+            found.setdefault(network, str(network))
+    if not found:
+        raise SparkError(
+            "this computer is in no private IPv4 network", "", "Name the machines' addresses, or their network"
+        )
+    return list(found.values())
+
+
+def _carried(runner: Runner) -> list[str]:
+    """``address/length`` of each interface that is up and is no container's or tunnel's; none where nothing says so."""
+    try:
+        interfaces = parse_effective(runner(("ip", "-j", "-4", "addr")).out)
+    except SparkError:
+        return []
+    return [
+        address for name, one in interfaces.items() if one.up and not _VIRTUAL.match(name) for address in one.addresses
+    ]
 
 
 def with_host_keys(candidates: Sequence[Candidate], runner: Runner = run) -> list[Candidate]:
     """Each with the keys that it shows, read into no file. One that shows none is left without."""
-    if not candidates:
-        return []
-    done = runner(("ssh-keyscan", "-T", "5", "-t", "ed25519,ecdsa,rsa", *(item.address for item in candidates)))
+    asked = [item.address for item in candidates if _is_address(item.address)]
+    if not asked:
+        return list(candidates)
+    done = runner(("ssh-keyscan", "-T", "3", "-t", "ed25519,ecdsa,rsa", *asked))
     if done.rc == NOT_FOUND:
         raise SparkError("ssh-keyscan is not on this machine", "", "Install the ssh client (openssh-client)")
     keys: dict[str, dict[str, str]] = {}

@@ -12,25 +12,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.discover import THIS, together
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import management
 
 Candidate = Mapping[str, Any]
 
 
 def machines(candidates: Sequence[Candidate], read: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """``candidates``: of ``lan_discover``; ``read``: address -> the ``node`` of ``node_info``, where that was let in.
-
-    A machine shows the same host key at each of its addresses. Copies of one disk may share it, and differ by machine
-    id then; an address that let nobody in goes to the first that shows its key.
-    """
-    found: dict[tuple[str, str], list[Candidate]] = {}
-    for one in sorted(candidates, key=lambda one: one["address"] not in read):  # those that are known best first
-        key = str(one["fingerprint"] or one["address"])
-        own = str((read.get(one["address"]) or {}).get("machine_id") or "")
-        same = next((known for known in found if known[0] == key and own in ("", known[1])), (key, own))
-        found.setdefault(same, []).append(one)
-    made = [_machine(at, read) for at in found.values()]
-    order = [one["address"] for one in candidates]
+    """``candidates``: of ``lan_discover``; ``read``: the ``node`` of ``node_info`` by address, where it was let in."""
+    at = {one["address"]: one for one in candidates}
+    shown = {address: one["fingerprint"] or THIS * one["own"] for address, one in at.items()}
+    ids = {address: str(node.get("machine_id") or "") for address, node in read.items()}
+    made = [_machine([at[address] for address in places], read) for places in together(shown, ids)]
+    order = list(at)
     return sorted(made, key=lambda item: order.index(item["address"]))
 
 

@@ -62,13 +62,6 @@ def test_networks_that_are_not_asked(cidr: str, says: str) -> None:
         discover.addresses(cidr)
 
 
-def test_a_network_is_asked_address_by_address() -> None:
-    said = {"192.168.1.2": "SSH-2.0-OpenSSH_9.6"}
-    found = discover.scan(discover.addresses("192.168.1.0/29"), lambda address: said.get(address, ""))
-    assert found == [discover.Candidate("192.168.1.2", banner="SSH-2.0-OpenSSH_9.6")]
-    assert found[0].as_dict()["likely"] is False
-
-
 @pytest.mark.parametrize(("says", "heard"), [(b"SSH-2.0-X\r\n", "SSH-2.0-X"), (b"HTTP/1.1 400\r\n", ""), (b"", "")])
 def test_the_banner(says: bytes, heard: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -108,7 +101,7 @@ def test_host_keys_are_read_and_the_best_one_is_shown() -> None:
 
     plain = [discover.Candidate("192.168.1.20", interface="eno1"), discover.Candidate("192.168.1.21")]
     seen, silent = discover.with_host_keys(plain, runner)
-    assert asked == [("ssh-keyscan", "-T", "5", "-t", "ed25519,ecdsa,rsa", "192.168.1.20", "192.168.1.21")]
+    assert asked == [("ssh-keyscan", "-T", "3", "-t", "ed25519,ecdsa,rsa", "192.168.1.20", "192.168.1.21")]
     assert (seen.fingerprint, seen.kind) == (FINGERPRINT, "ED25519")
     assert seen.known_hosts == ("192.168.1.20 ssh-rsa AAAAB3NzaC1yc2E=", f"192.168.1.20 ssh-ed25519 {KEY}")
     assert silent == discover.Candidate("192.168.1.21")
@@ -117,19 +110,173 @@ def test_host_keys_are_read_and_the_best_one_is_shown() -> None:
         discover.with_host_keys(plain, lambda argv: Completed(NOT_FOUND))
 
 
+def reply(*records: bytes, asked: bytes = b"\x0220\x011\x03168\x03192\x07in-addr\x04arpa\0\0\x0c\0\1") -> bytes:
+    return b"\0\1\x84\0\0\1\0" + bytes([len(records)]) + b"\0\0\0\0" + asked + b"".join(records)
+
+
+def record(kind: int, data: bytes) -> bytes:
+    return b"\xc0\x0c\0" + bytes([kind]) + b"\0\1\0\0\0\x0a\0" + bytes([len(data)]) + data
+
+
+LOCAL = b"\x0aspark-1a2b\x05local\0"
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        (reply(record(12, LOCAL)), "spark-1a2b"),
+        (reply(record(1, b"\xc0\xa8\1\x14"), record(12, LOCAL)), "spark-1a2b"),
+        (reply(record(12, b"\x05spark\xc0\x19")), "spark.in-addr.arpa"),  # its end stands further to the front
+        (reply(record(12, b"\xc0\x37")), ""),  # it points to itself, behind itself, and to what leads to it again
+        (reply(record(12, b"\xc0\x39")), ""),
+        (reply(record(12, b"\1a\xc0\x37")), ""),
+        (reply(record(12, b"\x05a b\nc\0")), ""),
+        (reply(), ""),
+        (reply(record(12, LOCAL))[:40], ""),
+        (b"", ""),
+    ],
+)
+def test_the_name_that_a_machine_gives(said: bytes, name: str) -> None:
+    assert discover.parse_name(said) == name
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+
+        def answer() -> None:
+            asked, whom = server.recvfrom(512)
+            assert asked[12:] == b"\x011\x010\x010\x03127\x07in-addr\x04arpa\0\0\x0c\0\1"
+            server.sendto(said, whom)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert discover.name_at("127.0.0.1", server.getsockname()[1]) == name
+        thread.join()
+
+
+ADDRESSES = """[{"ifname": "lo", "flags": ["UP"],
+"addr_info": [{"family": "inet", "local": "127.0.0.1", "prefixlen": 8}]},
+{"ifname": "docker0", "flags": ["UP"], "addr_info": [{"family": "inet", "local": "172.17.0.1", "prefixlen": 16}]},
+{"ifname": "eth1", "flags": ["UP"], "addr_info": [{"family": "inet", "local": "10.1.2.3", "prefixlen": 8}]},
+{"ifname": "eth0", "flags": ["UP"], "addr_info": [{"family": "inet", "local": "192.168.7.9", "prefixlen": 23}]},
+{"ifname": "eth2", "flags": ["UP"], "addr_info": [{"family": "inet", "local": "10.9.0.1", "prefixlen": 22}]},
+{"ifname": "eth3", "flags": [], "addr_info": [{"family": "inet", "local": "192.168.9.1", "prefixlen": 24}]},
+{"ifname": "eth4", "flags": ["UP"], "addr_info": [{"family": "inet", "local": "8.8.8.1", "prefixlen": 24}]}]"""
+
+
+@pytest.mark.parametrize(
+    ("said", "first", "networks"),
+    [
+        (ADDRESSES, "192.168.7.9", ["192.168.6.0/23", "10.1.2.0/24"]),  # 768 of 1024, and a /22 more
+        ("", "192.168.7.9", ["192.168.7.0/24"]),  # a computer without ip
+        ("no JSON", "192.168.7.9", ["192.168.7.0/24"]),
+        ("", "8.8.8.1", []),
+        ("", "", []),
+    ],
+)
+def test_the_own_networks(monkeypatch: pytest.MonkeyPatch, said: str, first: str, networks: list[str]) -> None:
+    monkeypatch.setattr(discover, "_sender", lambda place: first)
+    if networks:
+        assert discover.own_networks(lambda argv: Completed(0, said)) == networks
+    else:
+        with pytest.raises(SparkError, match="in no private IPv4 network"):
+            discover.own_networks(lambda argv: Completed(0, said))
+
+
+class Network:
+    """Who answers ssh, by which name; what was asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, avahi: str = "", **names: str) -> None:
+        self.avahi = avahi
+        self.names = {f"192.168.1.{number[1:]}": name for number, name in names.items()}
+        self.asked: list[str] = []
+        monkeypatch.setattr(discover, "banner", lambda address: "SSH-2.0-X" if address in self.names else "")
+        monkeypatch.setattr(discover, "name_at", lambda address: self.names[address])
+        monkeypatch.setattr(discover, "_sender", lambda place: "192.168.1.9")
+        monkeypatch.setattr(discover, "_resolved", lambda place: {"gx10.local": "192.168.1.21"}.get(place, place))
+
+    def run(self, argv: Sequence[str]) -> Completed:
+        self.asked.append(argv[0])
+        said = {"ssh-keyscan": KEYS, "avahi-browse": self.avahi}.get(argv[0], "")
+        return Completed(0 if said else NOT_FOUND, said)
+
+
+def test_where_a_spark_announces_itself_nobody_else_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Network(monkeypatch, AVAHI, n30="spark-3")
+    found = discover.find(runner=here.run)
+    assert here.asked == ["avahi-browse", "ssh-keyscan"]
+    assert [(one.address, one.own, bool(one.fingerprint)) for one in found] == [
+        ("192.168.1.9", True, False),
+        ("192.168.1.21", False, False),
+        ("192.168.1.20", False, True),
+    ]
+
+
+@pytest.mark.parametrize("avahi", ["", '=;e;IPv4;nas;_ssh._tcp;local;nas.local;192.168.1.30;22;""\n'])
+def test_where_none_does_the_own_networks_are_asked(monkeypatch: pytest.MonkeyPatch, avahi: str) -> None:
+    here = Network(monkeypatch, avahi, n20="spark-1a2b", n30="nas")
+    found = discover.find(runner=here.run)
+    assert here.asked == ["avahi-browse", "ip", "ssh-keyscan"]
+    assert sorted((one.address, one.name) for one in found) == [("192.168.1.20", "spark-1a2b"), ("192.168.1.30", "nas")]
+
+
+def test_what_is_named_is_in_the_result_whether_it_answers_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Network(monkeypatch, n20="spark-1a2b", n21="gx10")
+    found = discover.find(" 192.168.1.20 gx10.local  192.168.1.40 192.168.1.20", runner=here.run)
+    assert [(one.address, one.name, one.banner) for one in found] == [
+        ("192.168.1.20", "spark-1a2b", "SSH-2.0-X"),
+        ("192.168.1.21", "gx10", "SSH-2.0-X"),
+        ("192.168.1.40", "", ""),
+    ]
+    monkeypatch.setattr(discover, "_resolved", lambda place: "")
+    here.asked.clear()
+    assert [one.address for one in discover.find("-oProxyCommand=x spark.lan", runner=here.run)] == [
+        "-oProxyCommand=x",
+        "spark.lan",
+    ]
+    assert here.asked == []
+    assert [one.address for one in discover.find("192.168.1.20/30", runner=here.run)] == ["192.168.1.21"]
+    assert not discover.find("192.168.1.40/30", runner=here.run)
+
+
+def test_who_sends_to_himself_is_own() -> None:
+    assert discover.is_own("127.0.0.1") and not discover.is_own("198.51.100.7") and not discover.is_own("no address")
+
+
+def test_machines_are_shown_once_and_sparks_first() -> None:
+    def one(number: int, name: str, key: str, interface: str = "eno1", own: bool = False) -> discover.Candidate:
+        return discover.Candidate(f"10.0.0.{number}", name, "", interface, key, "ED25519" * bool(key), own=own)
+
+    cable, house = one(9, "spark-b", "B", "enp1s0f0np0"), one(3, "", "B")
+    found = [
+        one(1, "nas", "N"),
+        one(2, "me", "M", own=True),
+        cable,
+        house,
+        one(4, "gx10-a", "A", own=True),
+        one(5, "", ""),
+    ]
+    made = discover.machines(found)
+    assert [(at.address, at.name, at.fingerprint, at.likely, at.own, at.others) for at in made] == [
+        ("10.0.0.4", "gx10-a", "A", True, True, ()),
+        ("10.0.0.3", "spark-b", "B", True, False, ("10.0.0.9",)),
+        ("10.0.0.1", "nas", "N", False, False, ()),
+        ("10.0.0.5", "", "", False, False, ()),
+        ("10.0.0.2", "me", "M", False, True, ()),
+    ]
+    silent = [one(number, "", "", own=True) for number in (6, 7)]
+    assert [at.others for at in discover.machines(silent)] == [("10.0.0.7",)]
+
+
 def test_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def run(argv: Sequence[str], timeout_s: float = 0) -> Completed:
-        asked.append(argv[0])
-        return Completed(0, AVAHI if argv[0] == "avahi-browse" else KEYS)
+    def find(where: str) -> list[discover.Candidate]:
+        asked.append(where)
+        return [discover.Candidate("192.168.1.20", "spark-1a2b")]
 
-    monkeypatch.setattr(lan_discover, "run", run)
-    result, failed = run_module(lan_discover)
-    assert not failed and asked == ["avahi-browse", "ssh-keyscan"]
-    assert [bool(item["fingerprint"]) for item in result["candidates"]] == [False, False, True]
-    monkeypatch.setattr(lan_discover, "run", lambda argv, timeout_s=0: Completed(NOT_FOUND))
-    result, failed = run_module(lan_discover)
-    assert failed and "avahi-utils" in result["msg"]
-    monkeypatch.setattr(lan_discover, "scan", lambda asked: [])
-    assert run_module(lan_discover, {"cidr": "192.168.1.0/30"})[0]["candidates"] == []
+    monkeypatch.setattr(lan_discover, "find", find)
+    result, failed = run_module(lan_discover, {"cidr": "192.168.1.0/30"})
+    assert not failed and asked == ["192.168.1.0/30"]
+    assert result["candidates"][0]["likely"] and not result["candidates"][0]["own"]
+    monkeypatch.setattr(lan_discover, "find", discover.find)
+    result, failed = run_module(lan_discover, {"where": "8.8.8.0/24"})
+    assert failed and "not a private one" in result["msg"]
