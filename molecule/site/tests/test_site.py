@@ -89,6 +89,33 @@ def test_status_asks_every_part_of_the_cluster(host):
     assert "Traceback" not in refused.stdout + refused.stderr
 
 
+def test_a_question_on_the_head_is_answered_as_it_comes(host):
+    """Not in any list of processes: the question comes in from standard input."""
+    done = host.run("echo fox | sparkmatrix ask --model tiny-llama")
+    if name(host) != HEAD:
+        assert (done.rc, done.stdout) == (1, "")
+        assert f"Ask on {HEAD}" in done.stderr
+        return
+    assert done.rc == 0, done.stderr
+    assert done.stdout.strip()
+    assert re.match(r"-- tiny-llama: \d+ tokens? in [\d.]+ s, [\d.]+ tokens/s, the first after ", done.stderr)
+    refused = host.run("runuser -u nobody -- sparkmatrix ask fox")
+    assert (refused.rc, refused.stdout) == (1, "")
+    assert "sudo sparkmatrix ask" in refused.stderr
+
+
+def test_a_shell_on_the_head_is_told_where_the_model_is(host):
+    asked = 'printf \'header = "Authorization: Bearer %s"\' "$OPENAI_API_KEY" | curl -sf -K - "$OPENAI_BASE_URL/models"'
+    done = host.run("bash -c %s", f'told=$(sparkmatrix env) && eval "$told" && {asked} && echo "$OPENAI_MODEL"')
+    if name(host) != HEAD:
+        assert (done.rc, done.stdout) == (1, "")
+        return
+    assert done.rc == 0, done.stderr
+    assert '"tiny-llama"' in done.stdout and done.stdout.endswith("tiny-llama\n")
+    told = json.loads(host.check_output("sparkmatrix env --json"))
+    assert (told["base_url"], told["task"]) == ("http://127.0.0.1:8000/v1", "generate")
+
+
 def listeners(host):
     """(address, port, control group) of every TCP socket that listens, also on loopback."""
     lines = host.check_output("ss -Hltn --cgroup").splitlines()
