@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 GUIDES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("roles/*/README.md"))]
 FENCE = re.compile(r"^(?P<indent> *)```(?P<info>[^\n]*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL)
 
-INLINE = re.compile(r"`((?:(?:\.venv/bin/)?ansible-playbook|make|(?:uvx |sudo )?sparkmatrix) [^`<…]+)`")
+INLINE = re.compile(r"`((?:(?:\.venv/bin/)?ansible-playbook|make|(?:uvx\s|sudo\s)?sparkmatrix) [^`<…]+)`")
 
 
 @dataclass(frozen=True)

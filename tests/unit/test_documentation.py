@@ -185,7 +185,7 @@ ASKED = {
     "Which cable goes where?": "one QSFP cable",
     "What does it change on my machine?": "/etc/netplan/60-sparkmatrix-fabric.yaml",
     "How do I undo everything?": "sparkmatrix undo",
-    "How do I add a machine?": "playbooks/node_add.yml",
+    "How do I add a machine?": "sparkmatrix ansible node_add",
     "How do I change the model?": "sparkmatrix run",
     "Where are the logs?": "journalctl -u sparkmatrix-engine",
     "Who can reach it?": "other nodes and root",

@@ -160,9 +160,7 @@ def test_the_quick_start_asks_the_model_that_its_inventory_serves() -> None:
 
 def example(path: str) -> pathlib.Path:
     """The reader's own inventory is a copy of one that is shipped."""
-    return ROOT / path.removeprefix(INSTALLED).replace("inventories/mine", "inventories/2spark").replace(
-        "inventories/discovered", "inventories/2spark"
-    )
+    return ROOT / re.sub(r"inventories/mine|~/sparkmatrix/mine", "inventories/2spark", path.removeprefix(INSTALLED))
 
 
 def parts_of(names: list[str]) -> set[str]:
@@ -296,7 +294,7 @@ def one(words: list[str]) -> None:
         inner = re.fullmatch(r"\w+=\$\((.*)\)", words[0])
         return every(inner[1]) if inner else one(words[1:])
     if words[0] == "uvx":
-        words = words[1:]
+        words = [words[1].partition("@")[0], *words[2:]]
     if words[0] == "sudo":
         words = words[3:] if words[1] == "-u" else words[1:]
         if words[0] == "sparkmatrix":
