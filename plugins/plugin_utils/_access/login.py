@@ -20,7 +20,8 @@ from ansible.plugins.loader import connection_loader
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 
 ARGUMENTS = ("ansible_ssh_args", "ansible_ssh_common_args", "ansible_ssh_extra_args")  # in the order of ssh's argv
-VARIABLES = ("ansible_connection", "ansible_host", "ansible_port", "ansible_user", *ARGUMENTS)
+KEYS = ("ansible_ssh_private_key_file", "ansible_private_key_file")
+VARIABLES = ("ansible_connection", "ansible_host", "ansible_port", "ansible_user", *KEYS, *ARGUMENTS)
 # Options of ssh(1), OpenSSH 10.
 _OPTIONS = "46AaCfGgKkMNnqsTtVvXxYyB:b:c:D:E:e:F:I:i:J:L:l:m:O:o:P:p:Q:R:S:W:w:"
 _WAYS = {"proxyjump": "ProxyJump", "proxycommand": "ProxyCommand"}
@@ -29,18 +30,20 @@ _WAYS = {"proxyjump": "ProxyJump", "proxycommand": "ProxyCommand"}
 @dataclass(frozen=True)
 class Login:
     """``to``: of ssh; empty where this computer is the machine. ``way``: the setting of ssh that leads there, and its
-    value; ``file``: the configuration that ssh is to read."""
+    value; ``file``: the configuration that ssh is to read; ``key``: the file of the private key."""
 
     host: str
     to: str = ""
     port: int = 0
     way: tuple[str, str] = ("", "")
     file: str = ""
+    key: str = ""
 
     @property
     def ssh(self) -> str:
         name, value = self.way
         words = ["-F", self.file] if self.file else []
+        words += ["-i", self.key] if self.key else []
         words += ["-J", value] if name == "ProxyJump" else ["-o", f"{name}={value}"] if name else []
         return shlex.join(["ssh", *words, *(["-p", str(self.port)] if self.moved else [])])
 
@@ -71,7 +74,8 @@ class Login:
     @property
     def settings(self) -> list[str]:
         """Lines of an ssh configuration."""
-        return [" ".join(self.way)] if self.way[0] else []
+        key = [f'IdentityFile "{self.key}"'] if self.key else []
+        return [*key, *([" ".join(self.way)] if self.way[0] else [])]
 
     @property
     def asks(self) -> list[str]:
@@ -101,7 +105,8 @@ def login(host: str, own: Mapping[str, Any]) -> Login:
     file = next((value for name, value in given if name == "-F"), "")
     # Either setting, of whichever machine: the first that ssh reads counts.
     way = way if way[1].lower() != "none" else ("", "")
-    return Login(host, f"{user}{own.get('ansible_host') or host}", strict.digits(port) or 0, way, file)
+    key = next((" ".join(str(own[name]).split()) for name in KEYS if own.get(name)), "")
+    return Login(host, f"{user}{own.get('ansible_host') or host}", strict.digits(port) or 0, way, file, key)
 
 
 def asked(text: str) -> list[str]:

@@ -12,14 +12,18 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ansible import constants
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import verbs
 
 PLAIN = "ansible-playbook"
 # "ansible-playbook site.yml" and "run site.yml" of a message; not what is a command of this run already.
-SAID = re.compile(rf"(?P<before>(?<![\w./-]){PLAIN} |\b[Rr]un )(?:playbooks/)?(?P<name>[a-z_]+)\.yml(?P<more> -i)?")
+SAID = re.compile(
+    rf"(?P<before>(?<![\w./-]){PLAIN} |\b[Rr]un )(?:playbooks/)?(?P<name>[a-z_]+)\.yml"
+    r"(?P<tags> --tags [\w,]+)?(?P<more> -i)?"
+)
 
 
 @dataclass(frozen=True)
@@ -31,8 +35,13 @@ class Commands:
     options: str = ""
     top: tuple[str, ...] = ()
     others: tuple[str, ...] = ()  # in its folder playbooks
+    by_verbs: bool = False  # called by the command ``sparkmatrix``
 
     def play(self, name: str, more: str = "") -> str:
+        if self.by_verbs:
+            part = "--tags" in more  # of what a verb does
+            verb = f"{verbs.OTHERS} {name}" if part or name not in verbs.NAMED else verbs.NAMED[name]
+            return " ".join(word for word in (self.program, verb, more) if word)
         path = f"{name}.yml" if name in self.top else f"playbooks/{name}.yml"
         return " ".join(part for part in (self.program, f"{self.folder}{path}", self.options, more) if part)
 
@@ -45,14 +54,17 @@ class Commands:
         if name not in (*self.top, *self.others):
             return found[0]
         run = found["before"] if found["before"].lower().startswith("run") else ""
-        if found["more"]:  # with an inventory of its own
-            return f"{run}{Commands(self.program, self.folder, '', self.top).play(name)}{found['more']}"
-        return f"{run}{self.play(name)}"
+        # Where it goes on with an inventory of its own, this run's is left out.
+        how = replace(self, options="") if found["more"] else self
+        return f"{run}{how.play(name, (found['tags'] or '').strip())}{found['more'] or ''}"
 
 
 def typed(inventories: Iterable[str], *, ask_sudo: bool = False) -> Commands:
     """As this run was called. Where nobody has typed it (AWX), the plain names."""
     root = Path(__file__).resolve().parents[3]
+    others = tuple(path.stem for path in root.glob("playbooks/*.yml"))
+    if called := os.environ.get(verbs.CALLED_BY):
+        return Commands(called, others=others, by_verbs=True)
     # With ansible.cfg's inventory, the next command needs none either.
     given = [one for one in inventories if one not in constants.DEFAULT_HOST_LIST]
     options = [word for one in given for word in ("-i", seen_from_here(one))]
@@ -65,7 +77,7 @@ def typed(inventories: Iterable[str], *, ask_sudo: bool = False) -> Commands:
         folder="" if folder == "." else f"{folder}/",
         options=shlex.join(options),
         top=tuple(path.stem for path in root.glob("*.yml")),
-        others=tuple(path.stem for path in root.glob("playbooks/*.yml")),
+        others=others,
     )
 
 

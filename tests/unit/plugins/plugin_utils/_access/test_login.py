@@ -41,6 +41,7 @@ HERE = {"ansible_host": "10.0.0.11", "ansible_user": "nvidia"}
         ({"ansible_ssh_common_args": "-o 'ProxyJump=b\n  LocalCommand x'"}, "ssh -J 'b LocalCommand x'",
          ["ProxyJump b LocalCommand x"]),
         ({"ansible_ssh_common_args": None}, "ssh", []),
+        ({"ansible_ssh_private_key_file": "~/.ssh/sparks"}, "ssh -i '~/.ssh/sparks'", ['IdentityFile "~/.ssh/sparks"']),
     ],
 )  # fmt: skip
 def test_the_way_is_that_of_ansible(own: dict[str, Any], ssh: str, settings: list[str]) -> None:

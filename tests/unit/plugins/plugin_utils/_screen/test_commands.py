@@ -56,3 +56,17 @@ def test_commands_are_as_this_run_was_called(tmp_path: Path, monkeypatch: pytest
 def test_what_is_told_can_be_typed(said: str, told: str) -> None:
     assert HERE.whole(said) == told
     assert HERE.whole(told) == told
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("Undo: ansible-playbook playbooks/reset.yml", "Undo: sparkmatrix -i two undo"),
+        ("again: ansible-playbook site.yml --tags fabric.", "again: sparkmatrix -i two ansible site --tags fabric."),
+        ("or run start.yml", "or run sparkmatrix -i two start"),
+        ("ansible-playbook playbooks/node_add.yml -e x=1", "sparkmatrix -i two ansible node_add -e x=1"),
+    ],
+)
+def test_the_command_is_told_by_its_verbs(monkeypatch: pytest.MonkeyPatch, said: str, told: str) -> None:
+    monkeypatch.setenv("SPARKMATRIX_COMMAND", "sparkmatrix -i two")
+    assert commands.typed(["/home/me/sparkmatrix/two"], ask_sudo=True).whole(said) == told

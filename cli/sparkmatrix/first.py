@@ -1,0 +1,88 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The first time: which machines, who logs in, and with which password. At most three questions."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import click
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import discover
+
+from sparkmatrix.inventory import UNFINISHED
+from sparkmatrix.play import DONE, Passwords, play
+
+
+def inventory(place: Path, where: str, called: str) -> tuple[int, Passwords]:
+    """Find the machines, bring them in, write the inventory. Cut off, it leaves none; the same line begins again."""
+    machines = choose(where.strip())
+    keys = ",".join(one.fingerprint for one in machines)
+    user = click.prompt("Login name on them", default=getpass.getuser(), err=True)
+    passwords = Passwords()
+    with ThreadPoolExecutor() as pool:
+        if not all(pool.map(lambda one: opens(user, one), machines)):
+            word = click.prompt(f"Password of {user} there, for login and sudo", hide_input=True, err=True)
+            passwords = Passwords(word, word)
+    own_key()
+    unfinished = place.with_suffix(UNFINISHED)
+    shutil.rmtree(unfinished, ignore_errors=True)
+    found = {"addresses": " ".join(one.address for one in machines), "fingerprints": keys, "inventory": unfinished}
+    words = [word for name, value in found.items() for word in ("-e", f"discover_{name}='{value}'")]
+    code = play("discover", None, ("-u", user, *words), passwords, called=called)
+    code = code or play("bootstrap", unfinished, ("-e", f"node_fingerprint={keys}"), passwords, called=called)
+    if code == DONE:
+        os.replace(unfinished, place)
+    return code, Passwords(sudo=passwords.sudo)
+
+
+def choose(where: str) -> Sequence[Any]:
+    """What was named, or what is found and calls itself like a Spark; else the user says."""
+    click.echo(f"Looking for machines {'at ' if where else ''}{where or 'on your network'} …", err=True)
+    found = discover.machines(discover.find(where))
+    chosen = [one for one in found if one.likely or (where and "/" not in where)]
+    if others := [f"{one.name} {one.address}".strip() for one in found if one not in chosen]:
+        click.echo(f"Left out, not named like a Spark: {', '.join(others)}", err=True)
+    if not chosen:
+        where = click.prompt("No machine is named like a Spark. Addresses of yours, with blanks between", err=True)
+        chosen = discover.machines(discover.find(where))
+    if silent := [one.address for one in chosen if not one.fingerprint]:
+        what = "no answer to ssh. Are they on, and in this network? Then the same line again"
+        raise click.ClickException(f"{', '.join(silent)}: {what}.")
+    click.echo(f"{len(chosen)} machine(s), and the host key of each:", err=True)
+    for one in chosen:
+        click.echo(f"  {one.name or one.address:<20} {one.address}\n    {one.fingerprint}", err=True)
+    click.echo(
+        "On a machine's own screen this shows the same: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub\n"
+        "If it does not, or for other machines: Ctrl-C; sparkmatrix up --on ADDRESS,ADDRESS",
+        err=True,
+    )
+    return chosen
+
+
+def opens(user: str, machine: Any) -> bool:
+    """Whether a key lets this user in, and sudo wants no password."""
+    with tempfile.NamedTemporaryFile("w", prefix="sparkmatrix-") as known:
+        known.write("".join(f"{line}\n" for line in machine.known_hosts))
+        known.flush()
+        how = ("BatchMode=yes", "StrictHostKeyChecking=yes", f"UserKnownHostsFile={known.name}", "ConnectTimeout=5")
+        words = ["ssh", *(f"-o{one}" for one in how), f"{user}@{machine.address}", "sudo -n true"]
+        return subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode == DONE
+
+
+def own_key() -> None:
+    """Logins are by key from now on, so there has to be one."""
+    folder = Path("~/.ssh").expanduser()
+    if not any((folder / f"id_{kind}.pub").is_file() for kind in ("ed25519", "ecdsa", "rsa")):
+        click.echo("Making a key for ssh: ~/.ssh/id_ed25519", err=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "id_ed25519")], check=True)

@@ -1,0 +1,109 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What is asked of the head by ssh: its own ``sparkmatrix``, whether sudo asks, and the tunnel to the API."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from sparkmatrix.play import DONE, SILENT
+
+PROGRAM = "/usr/local/bin/sparkmatrix"
+SSH_FAILED, SUDO_ASKS = 255, 3
+SOCKETS = Path("~/.ansible/cp").expanduser()
+# One connection for all that follows within a minute; a machine that is not there is told within seconds.
+SHARED = ("-o", "ControlMaster=auto", "-o", "ControlPersist=60", "-o", f"ControlPath={SOCKETS}/sm-%C")
+QUICK = ("-o", "ConnectTimeout=8", "-o", "ServerAliveInterval=15")
+
+
+@dataclass
+class Head:
+    """``ssh``: its words before the machine's; ``to`` is empty where this computer is the head."""
+
+    host: str
+    ssh: tuple[str, ...]
+    to: str
+    password: str | None = None  # of sudo; None: not asked yet
+
+    def words(self, command: str, *options: str) -> list[str]:
+        SOCKETS.mkdir(mode=0o700, parents=True, exist_ok=True)
+        program, *way = self.ssh
+        return [program, *SHARED, *QUICK, *options, *way, self.to, command] if self.to else ["sh", "-c", command]
+
+    def sudo(self) -> str:
+        """The password, which is asked for once, at a terminal, and where sudo wants one."""
+        if self.password is None:
+            asks = self.words(f"sudo -n true 2>/dev/null || exit {SUDO_ASKS}", "-o", "BatchMode=yes")
+            done = subprocess.run(asks, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+            wanted = done.returncode == SUDO_ASKS and sys.stdin.isatty()
+            prompt = f"Password for sudo on {self.host}"
+            self.password = click.prompt(prompt, hide_input=True, err=True) if wanted else ""
+        return self.password or ""
+
+    def run(self, words: Sequence[str], text: str = "", *, capture: bool = False) -> tuple[int, str]:
+        """The head's own program as root, with ``text`` as its input."""
+        how = ("-S", "-p", "") if self.sudo() else ("-n",)
+        done = subprocess.run(
+            self.words(shlex.join(["sudo", *how, PROGRAM, *words])),
+            input=f"{self.password}\n{text}" if self.password else text,
+            text=True,
+            stdout=subprocess.PIPE if capture else None,
+            check=False,
+        )
+        return SILENT if done.returncode == SSH_FAILED else done.returncode, done.stdout or ""
+
+    def watch(self, words: Sequence[str]) -> int:
+        """The same on the terminal, where sudo asks by itself."""
+        terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        command = shlex.join(["sudo", *(() if terminal else ("-n",)), PROGRAM, *words])
+        return subprocess.run(self.words(command, *(("-t",) if terminal else ())), check=False).returncode
+
+    def tunnel(self, port: int) -> int:
+        """The port of this computer that leads to ``port`` of the head. One that is open already is used again."""
+        if not self.to:
+            return port
+        for path in self._tunnels(port):
+            return int(path.suffix[1:])
+        local = _free(port) or _free(0)
+        own = ("-fNM", "-S", f"{SOCKETS}/sm-{self.host}-{port}.{local}", "-o", "ExitOnForwardFailure=yes")
+        words = [self.ssh[0], *own, *QUICK, "-L", f"127.0.0.1:{local}:127.0.0.1:{port}", *self.ssh[1:], self.to]
+        if code := subprocess.run(words, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False).returncode:
+            raise click.ClickException(f"No tunnel to {self.host}: ssh ended with {code}; its reason stands above.")
+        return local
+
+    def close(self) -> int:
+        """All tunnels to this head; says how many there were."""
+        return len([self._order(path, "exit") for path in self._tunnels("*")])
+
+    def _tunnels(self, port: int | str) -> list[Path]:
+        return [path for path in SOCKETS.glob(f"sm-{self.host}-{port}.*") if self._order(path, "check") == DONE]
+
+    def _order(self, path: Path, order: str) -> int:
+        words = [self.ssh[0], "-S", str(path), "-O", order, self.to]
+        return subprocess.run(words, capture_output=True, check=False).returncode
+
+
+def _free(port: int) -> int:
+    """This port, or any one for 0; 0 where it is taken."""
+    with contextlib.suppress(OSError), socket.socket() as one:
+        one.bind(("127.0.0.1", port))
+        return int(one.getsockname()[1])
+    return 0
+
+
+def of(inventory: Path) -> Head:
+    from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import head  # Ansible takes its time
+
+    found = head.find(inventory)
+    return Head(found.host, tuple(shlex.split(found.ssh)), found.to)

@@ -1,0 +1,303 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The verbs. Those that are playbooks stand in a table of the collection, which its messages use as well."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import click
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import endpoint
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import chosen_model
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import verbs
+from click.shell_completion import CompletionItem
+
+from sparkmatrix import VERSION, first, head, house, inventory
+from sparkmatrix.play import DONE, INTERRUPTED, Passwords, play
+
+OPTIONS = "Further options are those of ansible-playbook: -e, --tags, --limit, --check, --diff, -v."
+QUESTION = "Say hello in one short sentence."
+CODES = """\b
+Exit codes: 0 done; 1 refused or failed; 2 wrong command line;
+            4 a machine does not answer; 130 interrupted."""
+
+
+@dataclass
+class Call:
+    """``given``: the inventory that was named; ``passwords``: those that were typed."""
+
+    given: str | None = None
+    passwords: Passwords | None = None
+
+    @property
+    def called(self) -> str:
+        return f"{house.called()} -i {self.given}" if self.given else house.called()
+
+    @property
+    def place(self) -> Path:
+        return inventory.place(self.given)
+
+    @cached_property
+    def inventory(self) -> Path:
+        if not self.place.exists():
+            there = inventory.short(str(self.place))
+            raise click.ClickException(f"There is no inventory {there}. It is made by: {self.called} up")
+        return self.place
+
+    @cached_property
+    def head(self) -> head.Head:
+        os.environ["ANSIBLE_CONFIG"] = str(house.ROOT / "ansible.cfg")
+        found = head.of(self.inventory)
+        found.password = self.passwords.sudo if self.passwords else None
+        return found
+
+    def play(self, name: str, *options: str, as_json: bool = False) -> int:
+        """On the machines, with the password of sudo where it wants one and Ansible is not told otherwise."""
+        told = any(word == "-K" or "become-pass" in word for word in options)
+        secrets = Passwords() if told else Passwords("", self.head.sudo())
+        return play(name, self.inventory, options, secrets, called=self.called, as_json=as_json)
+
+
+class Verbs(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except SparkError as exc:
+            raise click.ClickException(str(exc)) from exc
+
+
+def _named(ctx: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+    call = ctx.find_root().ensure_object(Call)
+    call.given = value or call.given
+
+
+@click.group(cls=Verbs, epilog=CODES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("-i", metavar="NAME|PATH", help="Inventory: a name below ~/sparkmatrix, or a path.", callback=_named)
+@click.version_option(VERSION)
+def main(**_values: Any) -> None:
+    """One LLM server out of 1 to N DGX Spark machines.
+
+    \b
+    From boxes to an answer:  sparkmatrix up
+    Does my model fit?        sparkmatrix plan MODEL     (needs no machine)
+
+    Each verb prints the ansible-playbook line that it runs.
+    """
+
+
+@main.result_callback()
+@click.pass_context
+def ended(ctx: click.Context, code: int | None, **_values: Any) -> None:
+    ctx.exit(code or DONE)
+
+
+def _complete(found: Callable[[], list[str]]) -> Callable[..., list[CompletionItem]]:
+    return lambda _ctx, _parameter, typed: [CompletionItem(name) for name in found() if name.startswith(typed)]
+
+
+model_ = click.argument("model", required=False, shell_complete=_complete(house.models))
+json_ = click.option("--json", "as_json", is_flag=True, help="For programs.")
+yes_ = click.option("-y", "--yes", is_flag=True, help="Ask nothing.")
+nodes_ = click.option("--nodes", type=click.IntRange(1, 64), help="For so many Sparks, without an inventory (2).")
+served = click.option("--model", metavar="NAME", help="Where several are served.")
+
+
+def verb(name: str, text: str = "", *, hands_on: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """``hands_on``: what it does not know goes to the playbook, or to the program on the head."""
+
+    def made(function: Callable[..., Any]) -> Callable[..., Any]:
+        own = [click.Option(["-i"], metavar="NAME|PATH", help="Inventory.", expose_value=False, callback=_named)]
+        more = [click.Argument(["options"], nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF ANSIBLE]")]
+        params = [*reversed(getattr(function, "__click_params__", [])), *(more if hands_on else ()), *own]
+        function.__click_params__ = []  # type: ignore[attr-defined]
+        settings = {"ignore_unknown_options": hands_on}
+        words = {"help": text or verbs.PLAYED[name][1], "epilog": OPTIONS if hands_on else ""}
+        main.command(name, params=params, context_settings=settings, **words)(click.pass_obj(function))
+        return function
+
+    return made
+
+
+def _played(name: str) -> None:
+    @verb(name)
+    @json_
+    def run(call: Call, options: tuple[str, ...], as_json: bool) -> int:
+        return call.play(verbs.PLAYED[name][0], *options, as_json=as_json)
+
+
+def _on_head(name: str, text: str) -> None:
+    @verb(name, text)
+    def watch(call: Call, options: tuple[str, ...]) -> int:
+        return call.head.watch((name, *options))
+
+
+def known(model: str | None, options: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """A word that begins with a dash is the first option. Other models than the shipped are the inventory's own."""
+    if model and model.startswith("-"):
+        return "", (model, *options)
+    if model and model not in house.models() and (near := spelling.closest(model, house.models())):
+        click.echo(f"{model} is none of the recipes that come along. Did you mean: {', '.join(near)}?", err=True)
+    return model or "", options
+
+
+def extra(**values: str) -> tuple[str, ...]:
+    return tuple(word for name, value in values.items() if value for word in ("-e", f"{name}={value}"))
+
+
+@verb("init", "Find machines and cables, and write an inventory.", hands_on=False)
+@click.argument("where", nargs=-1, metavar="[ADDRESS…|NETWORK]")
+def _init(call: Call, where: tuple[str, ...]) -> int:
+    if call.place.exists():
+        there = inventory.short(str(call.place))
+        raise click.ClickException(f"{there} is there already: edit it, or name another one: -i NAME")
+    code, call.passwords = first.inventory(call.place, " ".join(where), call.called)
+    if code == DONE:
+        click.echo(f"Inventory: {inventory.short(str(call.place))}. Next: {call.called} up")
+    return code
+
+
+@verb("plan")
+@model_
+@nodes_
+@click.option("--details", is_flag=True, help="The command line of the engine, too.")
+@json_
+def _plan(call: Call, model: str, options: tuple[str, ...], nodes: int | None, details: bool, as_json: bool) -> int:
+    model, options = known(model, options)
+    place = house.COLLECTION / f"inventories/{nodes or 2}spark" if nodes or not call.place.exists() else call.place
+    if not place.exists():
+        raise click.UsageError("Without an inventory: --nodes 1, 2, 4 or 8. For others: sparkmatrix init")
+    more = extra(engine_recipe=model, engine_plan_details="true" if details else "")
+    return play("plan", place, (*more, *options), called=call.called, as_json=as_json)
+
+
+@verb("models")
+@click.argument("word", required=False)
+@nodes_
+@json_
+def _models(call: Call, word: str, options: tuple[str, ...], nodes: int | None, as_json: bool) -> int:
+    if word and word.startswith("-"):
+        word, options = "", (word, *options)
+    place = call.place if call.place.exists() and not nodes else None
+    more = extra(recipes_nodes="" if place else str(nodes or 2), recipes_search=word or "")
+    return play("recipes", place, (*more, *options), called=call.called, as_json=as_json)
+
+
+_played("check")
+
+
+@verb("up")
+@model_
+@click.option("--on", metavar="ADDRESS,…", default="", help="Machines or network of a new inventory.")
+@yes_
+def _up(call: Call, model: str, options: tuple[str, ...], on: str, yes: bool) -> int:
+    model, options = known(model, options)
+    if not call.place.exists():
+        code, call.passwords = first.inventory(call.place, on.replace(",", " "), call.called)
+        if code:
+            return code
+    elif on:
+        raise click.UsageError(f"--on is for a new inventory, and {inventory.short(str(call.place))} is there")
+    if model:
+        inventory.keep(chosen_model.find(call.inventory), model)
+    if code := call.play("preflight", *options):
+        return code
+    part = any(option.startswith(("--check", "-C", "--tags", "-t", "--limit", "-l")) for option in options)
+    agree(yes or part, f"Change these machines? The way back: {call.called} undo", default=True)
+    if (code := call.play("site", *options)) or part:
+        return code
+    click.secho(f"\n> {QUESTION}", bold=True)
+    code, _said = call.head.run(("ask",), QUESTION)
+    click.echo(f'Ask it: {call.called} ask "…"   For programs: eval "$({call.called} env)"')
+    return code
+
+
+@verb("run")
+@click.argument("model", shell_complete=_complete(house.models))
+def _run(call: Call, model: str, options: tuple[str, ...]) -> int:
+    """The inventory follows when the model has answered: until then it says what serves."""
+    model, options = known(model, options)
+    choice = chosen_model.find(call.inventory)
+    code = call.play("upgrade", *extra(engine_recipe=model), *options)
+    if not code and not {"--check", "-C"} & {*options}:
+        inventory.keep(choice, model)
+    return code
+
+
+@verb("ask", "Ask the model, and read its answer.", hands_on=False)
+@click.argument("question", nargs=-1, required=True)
+@served
+def _ask(call: Call, question: tuple[str, ...], model: str | None) -> int:
+    text = sys.stdin.read() if question == ("-",) else " ".join(question)
+    return call.head.run(("ask", *(("--model", model) if model else ())), text)[0]
+
+
+@verb("env", 'Address and key for your shell: eval "$(sparkmatrix env)". Opens a tunnel.', hands_on=False)
+@served
+@json_
+@click.option("--close", is_flag=True, help="Close the tunnel.")
+def _env(call: Call, model: str | None, as_json: bool, close: bool) -> int:
+    if close:
+        click.echo(f"{call.head.close()} tunnel(s) to {call.head.host} closed.", err=True)
+        return DONE
+    code, said = call.head.run(("env", "--json", *(("--model", model) if model else ())), capture=True)
+    if not code:
+        found = endpoint.load(said)
+        found = found.through(call.head.tunnel(found.port))
+        click.echo(found.json() if as_json else found.exports(), nl=False)
+    return code
+
+
+@verb("status")
+@json_
+def _status(call: Call, options: tuple[str, ...], as_json: bool) -> int:
+    return call.head.run(("status", "--json", *options))[0] if as_json else call.play("status", *options)
+
+
+_on_head("top", "Load, memory and speed of all machines, live.")
+_on_head("logs", "Journals of all machines by time; -f follows.")
+for _name in ("bench", "doctor", "report", "support", "stop", "start", "update"):
+    _played(_name)
+
+
+@verb("undo")
+@yes_
+def _undo(call: Call, options: tuple[str, ...], yes: bool) -> int:
+    agree(yes, "Take back all that was changed on the machines? The model stops answering", default=False)
+    return call.play("reset", *options)
+
+
+@verb(verbs.OTHERS, "Any other playbook by its name, such as node_add.")
+@click.argument("playbook", shell_complete=_complete(house.playbooks))
+def _ansible(call: Call, playbook: str, options: tuple[str, ...]) -> int:
+    name = playbook.removesuffix(".yml").removeprefix("sparkmatrix.cluster.").rpartition("/")[2]
+    if name not in house.playbooks():
+        near = ", ".join(spelling.closest(name, house.playbooks()) or house.playbooks())
+        raise click.UsageError(f"There is no playbook {name}. Did you mean: {near}?")
+    return call.play(name, *options)
+
+
+def agree(yes: bool, question: str, *, default: bool) -> None:
+    if not yes and not sys.stdin.isatty():
+        raise click.UsageError("Nobody is there to be asked; --yes says that it may go on.")
+    if not yes and not click.confirm(question, default=default, err=True):
+        raise click.exceptions.Exit(DONE)
+
+
+def program() -> None:
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

@@ -1,0 +1,79 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The one line of an inventory that names the model: where it stands, and the text with another one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+
+VARIABLE, SEVERAL = "engine_recipe", "engine_services"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """``start`` and ``end``: of the name in the text."""
+
+    path: Path
+    text: str
+    start: int
+    end: int
+
+    @property
+    def model(self) -> str:
+        return self.text[self.start : self.end].strip("\"'")
+
+    def instead(self, model: str) -> str:
+        """The text with this model. A remark behind the old one was about that one, and goes."""
+        rest, newline, below = self.text[self.end :].partition("\n")
+        kept = "" if rest.lstrip().startswith("#") else rest
+        return f"{self.text[: self.start]}{model}{kept}{newline}{below}"
+
+
+def find(inventory: Path) -> Choice:
+    """Raises :class:`SparkError` where the model is in no line of its own."""
+    looked = []
+    for path in _files(inventory):
+        looked.append(path)
+        try:
+            text = path.read_text(encoding="utf-8")
+            top = yaml.compose(text, Loader=yaml.SafeLoader)
+        except (OSError, ValueError, yaml.YAMLError) as exc:
+            raise SparkError("the inventory cannot be read", str(path), " ".join(str(exc).split())) from exc
+        variables = "group_vars" in path.parts
+        for name, value in _values(top, not variables):
+            if name == SEVERAL:
+                raise SparkError(
+                    "several models are served", str(path), f"Change {SEVERAL} there, then run upgrade.yml"
+                )
+            if not isinstance(value, yaml.ScalarNode) or not _NAME.fullmatch(value.value):
+                raise SparkError(f"{VARIABLE} is no plain name of a model", str(path), "Change it there")
+            return Choice(path, text, value.start_mark.index, value.end_mark.index)
+    remedy = f"Add to {looked[0] if looked else inventory / 'group_vars/sparks.yml'}: {VARIABLE}: MODEL"
+    raise SparkError("no file of the inventory says which model is served", str(inventory), remedy)
+
+
+def _files(inventory: Path) -> Iterator[Path]:
+    """In which it may stand: variables of the group first, then of all, then the file of the hosts."""
+    folder = inventory if inventory.is_dir() else inventory.parent
+    for group in ("sparks", "all"):
+        yield from (path for path in sorted(folder.glob(f"group_vars/{group}.y*ml")))
+        yield from sorted(folder.glob(f"group_vars/{group}/*.y*ml"))
+    yield from [inventory] if inventory.is_file() else sorted(inventory.glob("hosts.y*ml"))
+
+
+def _values(node: yaml.Node | None, deep: bool) -> Iterator[tuple[str, yaml.Node]]:
+    """Values of the two variables: at the top of a file of variables, at any depth of one of hosts."""
+    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        if key.value in (VARIABLE, SEVERAL):
+            yield key.value, value
+        elif deep:
+            yield from _values(value, deep)

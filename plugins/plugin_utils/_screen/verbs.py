@@ -1,0 +1,31 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The verbs of the command ``sparkmatrix`` that are playbooks: what it runs, and what messages call them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+CALLED_BY = "SPARKMATRIX_COMMAND"  # how the user called it, for what a run tells people to type next
+# Verb -> playbook, and what it is for.
+PLAYED: Mapping[str, tuple[str, str]] = {
+    "plan": ("plan", "Does it fit, how fast is it, what would change."),
+    "models": ("recipes", "Models that fit, the fastest first."),
+    "check": ("preflight", "What is missing, and what to do. Changes nothing."),
+    "up": ("site", "Set the machines up, serve the model, ask it."),
+    "run": ("upgrade", "Serve another model, and keep it in the inventory."),
+    "status": ("status", "Does it serve, and how is each part."),
+    "bench": ("benchmark", "Measure cables and model, and judge the figures."),
+    "doctor": ("doctor", "What is wrong, why, and what to do."),
+    "report": ("report", "The last findings as a page (HTML)."),
+    "support": ("support", "One file for somebody who is to help."),
+    "stop": ("stop", "Stop the model; it stays stopped over reboots."),
+    "start": ("start", "Start it again, and wait for a token."),
+    "update": ("os_update", "Kernel, driver and firmware, with a way back."),
+    "undo": ("reset", "Give back all that was changed."),
+}
+FIRST = ("discover", "bootstrap")  # of init
+NAMED = {playbook: verb for verb, (playbook, _help) in PLAYED.items()} | dict.fromkeys(FIRST, "init")
+OTHERS = "ansible"  # any other playbook, by its name
