@@ -44,8 +44,8 @@ bench: env ## budgets: growth with the machines, and (as root) an unchanged run 
 	@.venv/bin/python tests/bench/unchanged.py
 
 format: env ## format the Python code
-	@.venv/bin/ruff format plugins tests tools molecule docs
-	@.venv/bin/ruff check --fix plugins tests tools molecule docs
+	@.venv/bin/ruff format cli plugins tests tools molecule docs
+	@.venv/bin/ruff check --fix cli plugins tests tools molecule docs
 
 docs: env ## write what docs/ has from the code, check links and commands, and build the site: dist/site/index.html
 	@.venv/bin/python tools/make_docs.py

@@ -69,15 +69,15 @@ class Head:
         command = shlex.join(["sudo", *(() if terminal else ("-n",)), PROGRAM, *words])
         return subprocess.run(self.words(command, *(("-t",) if terminal else ())), check=False).returncode
 
-    def tunnel(self, port: int) -> int:
-        """The port of this computer that leads to ``port`` of the head. One that is open already is used again."""
+    def tunnel(self, host: str, port: int) -> int:
+        """The port of this computer that leads there from the head. One that is open already is used again."""
         if not self.to:
             return port
         for path in self._tunnels(port):
             return int(path.suffix[1:])
         local = _free(port) or _free(0)
         own = ("-fNM", "-S", f"{SOCKETS}/sm-{self.host}-{port}.{local}", "-o", "ExitOnForwardFailure=yes")
-        words = [self.ssh[0], *own, *QUICK, "-L", f"127.0.0.1:{local}:127.0.0.1:{port}", *self.ssh[1:], self.to]
+        words = [self.ssh[0], *own, *QUICK, "-L", f"127.0.0.1:{local}:{host}:{port}", *self.ssh[1:], self.to]
         if code := subprocess.run(words, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False).returncode:
             raise click.ClickException(f"No tunnel to {self.host}: ssh ended with {code}; its reason stands above.")
         return local

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -100,7 +100,7 @@ def main(**_values: Any) -> None:
 
 @main.result_callback()
 @click.pass_context
-def ended(ctx: click.Context, code: int | None, **_values: Any) -> None:
+def ended(ctx: click.Context, /, code: int | None, **_values: Any) -> None:
     ctx.exit(code or DONE)
 
 
@@ -255,8 +255,9 @@ def _env(call: Call, model: str | None, as_json: bool, close: bool) -> int:
     code, said = call.head.run(("env", "--json", *(("--model", model) if model else ())), capture=True)
     if not code:
         found = endpoint.load(said)
-        found = found.through(call.head.tunnel(found.port))
-        click.echo(found.json() if as_json else found.exports(), nl=False)
+        local = call.head.tunnel(found.host, found.port)
+        found = replace(found, base_url=f"http://127.0.0.1:{local}/v1", port=local)
+        click.echo(found.write() if as_json else found.exports())
     return code
 
 

@@ -86,8 +86,8 @@ def needs_lab() -> str:
 
 FAST, TEST, FULL = ("fast", "test", "full"), ("test", "full"), ("full",)
 SHIPPED = ("plugins/**", "roles/**", "playbooks/**", "inventories/**", "meta/**", "*.yml", "ansible.cfg")
-TESTED = (*SHIPPED, "tests/**", "tools/**", "docs/**", "pyproject.toml")
-ON_NODES = (*SHIPPED, "tests/lab/**", "tests/scenarios/**")
+TESTED = (*SHIPPED, "cli/**", "tests/**", "tools/**", "docs/**", "pyproject.toml")
+ON_NODES = (*SHIPPED, "cli/**", "tests/lab/**", "tests/scenarios/**")
 SHELL_SCRIPTS = (
     "tests/tools/find_python tests/tools/make_env tests/tools/make_envs tests/tools/sanity tests/mutation.sh"
     " tools/make_locks docs/examples/chat.sh"
@@ -173,8 +173,8 @@ def checks() -> list[Step]:
         Step(
             "lint",
             (
-                program("ruff check plugins tests tools molecule docs"),
-                program("ruff format --check plugins tests tools molecule docs"),
+                program("ruff check cli plugins tests tools molecule docs"),
+                program("ruff format --check cli plugins tests tools molecule docs"),
                 program("yamllint --strict ."),
                 program("antsibull-docs lint-collection-docs --plugin-docs --skip-rstcheck ."),
                 program("antsibull-changelog lint"),
@@ -192,7 +192,7 @@ def checks() -> list[Step]:
                 # after the syntax; mypy knows nothing older than 3.10.
                 program("mypy --python-version 3.10 plugins/module_utils"),
                 program(
-                    "mypy plugins/plugin_utils plugins/action plugins/callback plugins/modules tests/bench tests/lab"
+                    "mypy cli/sparkmatrix plugins/plugin_utils plugins/action plugins/callback plugins/modules tests/bench tests/lab"
                     " tests/scenarios tests/suite tests/run.py tools"
                 ),
             ),

@@ -23,8 +23,8 @@ def document(playbook: str, code: int, said: str) -> dict[str, Any]:
     failures = []
     for task in (task for play in run.get("plays", ()) for task in play["tasks"]):
         for host, result in task["hosts"].items():
-            said = result.get("msg", "")
-            text = "\n".join(map(str, said)) if isinstance(said, list) else str(said)
+            told = result.get("msg", "")
+            text = "\n".join(map(str, told)) if isinstance(told, list) else str(told)
             if result.get("failed") or result.get("unreachable"):
                 failures.append({"host": host, "task": task["task"]["name"], "message": text})
             elif str(result.get("action", "")).endswith("debug"):
