@@ -4,9 +4,28 @@
 
 """The command ``sparkmatrix``: finds the inventory, asks what has to be asked, and runs the playbook that it prints."""
 
+import os
+import shutil
 import sys
-
-from sparkmatrix import house
+from pathlib import Path
 
 VERSION = "0.2.0"
-sys.path.insert(0, str(house.ROOT / "collections"))  # what of the collection decides
+_WHEEL = Path(__file__).parent / "house"
+ROOT = _WHEEL if _WHEEL.is_dir() else Path(__file__).resolve().parents[2]  # of the checkout, which has the same shape
+COLLECTION = ROOT / "collections/ansible_collections/sparkmatrix/cluster"
+sys.path.insert(0, str(ROOT / "collections"))  # what of the collection decides
+
+
+def stems(pattern: str) -> list[str]:
+    """Names of files of the collection."""
+    return sorted(path.stem for path in COLLECTION.glob(pattern))
+
+
+def called() -> str:
+    """This command, as it can be typed again."""
+    if "/uv/" in sys.prefix and "archive" in sys.prefix:  # a place that uv makes for one call
+        return "uvx sparkmatrix"
+    found, near = shutil.which("sparkmatrix"), os.path.relpath(sys.argv[0])
+    if found and os.path.realpath(found) == os.path.realpath(sys.argv[0]):
+        return "sparkmatrix"
+    return sys.argv[0] if near.startswith("..") else near

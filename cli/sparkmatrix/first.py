@@ -14,7 +14,6 @@ import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import click
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import discover
@@ -25,12 +24,12 @@ from sparkmatrix.play import DONE, Passwords, play
 
 def inventory(place: Path, where: str, called: str) -> tuple[int, Passwords]:
     """Find the machines, bring them in, write the inventory. Cut off, it leaves none; the same line begins again."""
-    machines = choose(where.strip())
+    machines, known = choose(where.strip())
     keys = ",".join(one.fingerprint for one in machines)
     user = click.prompt("Login name on them", default=getpass.getuser(), err=True)
     passwords = Passwords()
     with ThreadPoolExecutor() as pool:
-        if not all(pool.map(lambda one: opens(user, one), machines)):
+        if not all(pool.map(lambda one: opens(user, one, known), machines)):
             word = click.prompt(f"Password of {user} there, for login and sudo", hide_input=True, err=True)
             passwords = Passwords(word, word)
     own_key()
@@ -45,16 +44,18 @@ def inventory(place: Path, where: str, called: str) -> tuple[int, Passwords]:
     return code, Passwords(sudo=passwords.sudo)
 
 
-def choose(where: str) -> Sequence[Any]:
-    """What was named, or what is found and calls itself like a Spark; else the user says."""
+def choose(where: str) -> tuple[Sequence[discover.Machine], str]:
+    """What was named, or what is found and called like a Spark; else the user says. And all host keys, as ssh reads."""
     click.echo(f"Looking for machines {'at ' if where else ''}{where or 'on your network'} …", err=True)
-    found = discover.machines(discover.find(where))
-    chosen = [one for one in found if one.likely or (where and "/" not in where)]
-    if others := [f"{one.name} {one.address}".strip() for one in found if one not in chosen]:
+    found = discover.find(where)
+    chosen = [one for one in discover.machines(found) if one.likely or (where and "/" not in where)]
+    if others := [f"{one.name} {one.address}".strip() for one in discover.machines(found) if one not in chosen]:
         click.echo(f"Left out, not named like a Spark: {', '.join(others)}", err=True)
     if not chosen:
-        where = click.prompt("No machine is named like a Spark. Addresses of yours, with blanks between", err=True)
-        chosen = discover.machines(discover.find(where))
+        found = discover.find(
+            click.prompt("No machine is named like a Spark. Addresses of yours, blanks between", err=True)
+        )
+        chosen = discover.machines(found)
     if silent := [one.address for one in chosen if not one.fingerprint]:
         what = "no answer to ssh. Are they on, and in this network? Then the same line again"
         raise click.ClickException(f"{', '.join(silent)}: {what}.")
@@ -66,16 +67,17 @@ def choose(where: str) -> Sequence[Any]:
         "If it does not, or for other machines: Ctrl-C; sparkmatrix up --on ADDRESS,ADDRESS",
         err=True,
     )
-    return chosen
+    return chosen, "".join(f"{line}\n" for one in found for line in one.known_hosts)
 
 
-def opens(user: str, machine: Any) -> bool:
+def opens(user: str, machine: discover.Machine, known_hosts: str) -> bool:
     """Whether a key lets this user in, and sudo wants no password."""
     with tempfile.NamedTemporaryFile("w", prefix="sparkmatrix-") as known:
-        known.write("".join(f"{line}\n" for line in machine.known_hosts))
+        known.write(known_hosts)
         known.flush()
         how = ("BatchMode=yes", "StrictHostKeyChecking=yes", f"UserKnownHostsFile={known.name}", "ConnectTimeout=5")
-        words = ["ssh", *(f"-o{one}" for one in how), f"{user}@{machine.address}", "sudo -n true"]
+        ssh = ("ssh", *(f"-o{one}" for one in how), f"{user}@{machine.address}")
+        words = [*(() if machine.own else ssh), "sudo", "-n", "true"]
         return subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode == DONE
 
 

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import s
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import verbs
 from click.shell_completion import CompletionItem
 
-from sparkmatrix import VERSION, first, head, house, inventory
+from sparkmatrix import COLLECTION, ROOT, VERSION, called, first, head, inventory, stems
 from sparkmatrix.play import DONE, INTERRUPTED, Passwords, play
 
 OPTIONS = "Further options are those of ansible-playbook: -e, --tags, --limit, --check, --diff, -v."
@@ -40,8 +40,8 @@ class Call:
     passwords: Passwords | None = None
 
     @property
-    def called(self) -> str:
-        return f"{house.called()} -i {self.given}" if self.given else house.called()
+    def typed(self) -> str:
+        return f"{called()} -i {self.given}" if self.given else called()
 
     @property
     def place(self) -> Path:
@@ -51,12 +51,12 @@ class Call:
     def inventory(self) -> Path:
         if not self.place.exists():
             there = inventory.short(str(self.place))
-            raise click.ClickException(f"There is no inventory {there}. It is made by: {self.called} up")
+            raise click.ClickException(f"There is no inventory {there}. It is made by: {self.typed} up")
         return self.place
 
     @cached_property
     def head(self) -> head.Head:
-        os.environ["ANSIBLE_CONFIG"] = str(house.ROOT / "ansible.cfg")
+        os.environ["ANSIBLE_CONFIG"] = str(ROOT / "ansible.cfg")
         found = head.of(self.inventory)
         found.password = self.passwords.sudo if self.passwords else None
         return found
@@ -65,18 +65,12 @@ class Call:
         """On the machines, with the password of sudo where it wants one and Ansible is not told otherwise."""
         told = any(word == "-K" or "become-pass" in word for word in options)
         secrets = Passwords() if told else Passwords("", self.head.sudo())
-        return play(name, self.inventory, options, secrets, called=self.called, as_json=as_json)
+        return play(name, self.inventory, options, secrets, called=self.typed, as_json=as_json)
 
 
 class Verbs(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except SparkError as exc:
-            raise click.ClickException(str(exc)) from exc
+        return list(self.commands)  # in their order
 
 
 def _named(ctx: click.Context, _parameter: click.Parameter, value: str | None) -> None:
@@ -98,29 +92,28 @@ def main(**_values: Any) -> None:
     """
 
 
-@main.result_callback()
-@click.pass_context
-def ended(ctx: click.Context, /, code: int | None, **_values: Any) -> None:
-    ctx.exit(code or DONE)
+models = partial(stems, "roles/engine/files/recipes/*.yml")
+playbooks = partial(stems, "playbooks/*.yml")
 
 
 def _complete(found: Callable[[], list[str]]) -> Callable[..., list[CompletionItem]]:
     return lambda _ctx, _parameter, typed: [CompletionItem(name) for name in found() if name.startswith(typed)]
 
 
-model_ = click.argument("model", required=False, shell_complete=_complete(house.models))
 json_ = click.option("--json", "as_json", is_flag=True, help="For programs.")
 yes_ = click.option("-y", "--yes", is_flag=True, help="Ask nothing.")
 nodes_ = click.option("--nodes", type=click.IntRange(1, 64), help="For so many Sparks, without an inventory (2).")
 served = click.option("--model", metavar="NAME", help="Where several are served.")
 
 
-def verb(name: str, text: str = "", *, hands_on: bool = True) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def verb(name: str, text: str = "", takes: str = "", *, hands_on: bool = True) -> Callable[..., Any]:
     """``hands_on``: what it does not know goes to the playbook, or to the program on the head."""
 
     def made(function: Callable[..., Any]) -> Callable[..., Any]:
         own = [click.Option(["-i"], metavar="NAME|PATH", help="Inventory.", expose_value=False, callback=_named)]
-        more = [click.Argument(["options"], nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF ANSIBLE]")]
+        find = _complete(models if "MODEL" in takes else list)
+        word = f"{takes} [OPTIONS OF ANSIBLE]".strip()
+        more = [click.Argument(["options"], nargs=-1, type=click.UNPROCESSED, metavar=word, shell_complete=find)]
         params = [*reversed(getattr(function, "__click_params__", [])), *(more if hands_on else ()), *own]
         function.__click_params__ = []  # type: ignore[attr-defined]
         settings = {"ignore_unknown_options": hands_on}
@@ -144,13 +137,17 @@ def _on_head(name: str, text: str) -> None:
         return call.head.watch((name, *options))
 
 
-def known(model: str | None, options: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-    """A word that begins with a dash is the first option. Other models than the shipped are the inventory's own."""
-    if model and model.startswith("-"):
-        return "", (model, *options)
-    if model and model not in house.models() and (near := spelling.closest(model, house.models())):
+def split(options: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """The model or other word before the options, where there is one."""
+    word = options[0] if options and not options[0].startswith("-") else ""
+    return word, options[1:] if word else options
+
+
+def known(model: str) -> str:
+    """Other models than the shipped ones are the inventory's own (engine_recipe_paths)."""
+    if model and model not in models() and (near := spelling.closest(model, models())):
         click.echo(f"{model} is none of the recipes that come along. Did you mean: {', '.join(near)}?", err=True)
-    return model or "", options
+    return model
 
 
 def extra(**values: str) -> tuple[str, ...]:
@@ -163,74 +160,71 @@ def _init(call: Call, where: tuple[str, ...]) -> int:
     if call.place.exists():
         there = inventory.short(str(call.place))
         raise click.ClickException(f"{there} is there already: edit it, or name another one: -i NAME")
-    code, call.passwords = first.inventory(call.place, " ".join(where), call.called)
+    code, call.passwords = first.inventory(call.place, " ".join(where), call.typed)
     if code == DONE:
-        click.echo(f"Inventory: {inventory.short(str(call.place))}. Next: {call.called} up")
+        click.echo(f"Inventory: {inventory.short(str(call.place))}. Next: {call.typed} up")
     return code
 
 
-@verb("plan")
-@model_
+@verb("plan", takes="[MODEL]")
 @nodes_
 @click.option("--details", is_flag=True, help="The command line of the engine, too.")
 @json_
-def _plan(call: Call, model: str, options: tuple[str, ...], nodes: int | None, details: bool, as_json: bool) -> int:
-    model, options = known(model, options)
-    place = house.COLLECTION / f"inventories/{nodes or 2}spark" if nodes or not call.place.exists() else call.place
+def _plan(call: Call, options: tuple[str, ...], nodes: int | None, details: bool, as_json: bool) -> int:
+    model, options = split(options)
+    place = COLLECTION / f"inventories/{nodes or 2}spark" if nodes or not call.place.exists() else call.place
     if not place.exists():
         raise click.UsageError("Without an inventory: --nodes 1, 2, 4 or 8. For others: sparkmatrix init")
-    more = extra(engine_recipe=model, engine_plan_details="true" if details else "")
-    return play("plan", place, (*more, *options), called=call.called, as_json=as_json)
+    more = extra(engine_recipe=known(model), engine_plan_details="true" if details else "")
+    return play("plan", place, (*more, *options), called=call.typed, as_json=as_json)
 
 
-@verb("models")
-@click.argument("word", required=False)
+@verb("models", takes="[WORD]")
 @nodes_
 @json_
-def _models(call: Call, word: str, options: tuple[str, ...], nodes: int | None, as_json: bool) -> int:
-    if word and word.startswith("-"):
-        word, options = "", (word, *options)
+def _models(call: Call, options: tuple[str, ...], nodes: int | None, as_json: bool) -> int:
+    word, options = split(options)
     place = call.place if call.place.exists() and not nodes else None
-    more = extra(recipes_nodes="" if place else str(nodes or 2), recipes_search=word or "")
-    return play("recipes", place, (*more, *options), called=call.called, as_json=as_json)
+    more = extra(recipes_nodes="" if place else str(nodes or 2), recipes_search=word)
+    return play("recipes", place, (*more, *options), called=call.typed, as_json=as_json)
 
 
 _played("check")
 
 
-@verb("up")
-@model_
+@verb("up", takes="[MODEL]")
 @click.option("--on", metavar="ADDRESS,…", default="", help="Machines or network of a new inventory.")
 @yes_
-def _up(call: Call, model: str, options: tuple[str, ...], on: str, yes: bool) -> int:
-    model, options = known(model, options)
+def _up(call: Call, options: tuple[str, ...], on: str, yes: bool) -> int:
+    model, options = split(options)
     if not call.place.exists():
-        code, call.passwords = first.inventory(call.place, on.replace(",", " "), call.called)
+        code, call.passwords = first.inventory(call.place, on.replace(",", " "), call.typed)
         if code:
             return code
     elif on:
         raise click.UsageError(f"--on is for a new inventory, and {inventory.short(str(call.place))} is there")
     if model:
-        inventory.keep(chosen_model.find(call.inventory), model)
+        inventory.keep(chosen_model.find(call.inventory), known(model))
     if code := call.play("preflight", *options):
         return code
     part = any(option.startswith(("--check", "-C", "--tags", "-t", "--limit", "-l")) for option in options)
-    agree(yes or part, f"Change these machines? The way back: {call.called} undo", default=True)
+    agree(yes or part, f"Change these machines? The way back: {call.typed} undo", default=True)
     if (code := call.play("site", *options)) or part:
         return code
     click.secho(f"\n> {QUESTION}", bold=True)
     code, _said = call.head.run(("ask",), QUESTION)
-    click.echo(f'Ask it: {call.called} ask "…"   For programs: eval "$({call.called} env)"')
+    click.echo(f'Ask it: {call.typed} ask "…"   For programs: eval "$({call.typed} env)"')
     return code
 
 
-@verb("run")
-@click.argument("model", shell_complete=_complete(house.models))
-def _run(call: Call, model: str, options: tuple[str, ...]) -> int:
+@verb("run", takes="MODEL")
+def _run(call: Call, options: tuple[str, ...]) -> int:
     """The inventory follows when the model has answered: until then it says what serves."""
-    model, options = known(model, options)
+    model, options = split(options)
+    if not model:
+        raise click.UsageError("Which model? Those that fit: sparkmatrix models")
     choice = chosen_model.find(call.inventory)
-    code = call.play("upgrade", *extra(engine_recipe=model), *options)
+    code = call.play("upgrade", *extra(engine_recipe=known(model)), *options)
     if not code and not {"--check", "-C"} & {*options}:
         inventory.keep(choice, model)
     return code
@@ -281,11 +275,11 @@ def _undo(call: Call, options: tuple[str, ...], yes: bool) -> int:
 
 
 @verb(verbs.OTHERS, "Any other playbook by its name, such as node_add.")
-@click.argument("playbook", shell_complete=_complete(house.playbooks))
+@click.argument("playbook", shell_complete=_complete(playbooks))
 def _ansible(call: Call, playbook: str, options: tuple[str, ...]) -> int:
     name = playbook.removesuffix(".yml").removeprefix("sparkmatrix.cluster.").rpartition("/")[2]
-    if name not in house.playbooks():
-        near = ", ".join(spelling.closest(name, house.playbooks()) or house.playbooks())
+    if name not in playbooks():
+        near = ", ".join(spelling.closest(name, playbooks()) or playbooks())
         raise click.UsageError(f"There is no playbook {name}. Did you mean: {near}?")
     return call.play(name, *options)
 
@@ -299,6 +293,11 @@ def agree(yes: bool, question: str, *, default: bool) -> None:
 
 def program() -> None:
     try:
-        main()
-    except KeyboardInterrupt:
+        sys.exit(main(standalone_mode=False))
+    except click.Abort:
+        click.echo("Stopped. The same line goes on from here.", err=True)
         sys.exit(INTERRUPTED)
+    except (click.ClickException, SparkError) as exc:
+        error = exc if isinstance(exc, click.ClickException) else click.ClickException(str(exc))
+        error.show()
+        sys.exit(error.exit_code)

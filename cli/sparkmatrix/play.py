@@ -18,7 +18,7 @@ from typing import NamedTuple
 import click
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import run_document, verbs
 
-from sparkmatrix import house, inventory
+from sparkmatrix import ROOT, inventory
 
 DONE, REFUSED, SILENT, INTERRUPTED = 0, 1, 4, 130  # exit codes of this command
 CODES = {0: DONE, 4: SILENT, 99: INTERRUPTED}  # of ansible-playbook
@@ -51,7 +51,7 @@ def play(
             os.write(write, word.encode())
             os.close(write)
     more = [word for option, pipe in pipes.items() for word in (option, f"/dev/fd/{pipe}")]
-    own = {"ANSIBLE_CONFIG": str(house.ROOT / "ansible.cfg"), verbs.CALLED_BY: called}
+    own = {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), verbs.CALLED_BY: called}
     process = subprocess.Popen(
         [str(Path(sys.executable).with_name("ansible-playbook")), *words, *more],
         env={**os.environ, **own, **({"ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json"} if as_json else {})},
