@@ -218,7 +218,7 @@ def command(words: list[str]) -> None:
         return node_program(words) if words[0] in _node_program.COMMANDS else None
     names = re.findall(r"`(\w+)\.yml`", found[1]) or [word for word in words[1:2] if words[0] == "ansible"]
     given = [word for word in words[1:] if word not in names]
-    if "-" in "".join(word[0] for word in given) and not {"--json", "--yes", "--details"} & set(given):
+    if "-" in "".join(word[0] for word in given) and not {"--json", "--yes", "--details", "--nodes"} & set(given):
         first = next(number for number, word in enumerate(given) if word.startswith("-"))
         playbook([f"playbooks/{name}.yml" for name in names] + given[first:])
     return None
@@ -294,7 +294,7 @@ def one(words: list[str]) -> None:
         inner = re.fullmatch(r"\w+=\$\((.*)\)", words[0])
         return every(inner[1]) if inner else one(words[1:])
     if words[0] == "uvx":
-        words = [words[1].partition("@")[0], *words[2:]]
+        words = words[3:] if words[1] == "--from" else [words[1].partition("@")[0], *words[2:]]
     if words[0] == "sudo":
         words = words[3:] if words[1] == "-u" else words[1:]
         if words[0] == "sparkmatrix":
