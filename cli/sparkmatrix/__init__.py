@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 VERSION = "0.2.0"
+PLACE = Path("~/sparkmatrix").expanduser()  # of inventories, a folder each
+USUAL, UNFINISHED = "mine", ".unfinished"
 _WHEEL = Path(__file__).parent / "house"
 ROOT = _WHEEL if _WHEEL.is_dir() else Path(__file__).resolve().parents[2]  # of the checkout, which has the same shape
 COLLECTION = ROOT / "collections/ansible_collections/sparkmatrix/cluster"
@@ -29,3 +31,8 @@ def called() -> str:
     if found and os.path.realpath(found) == os.path.realpath(sys.argv[0]):
         return "sparkmatrix"
     return sys.argv[0] if near.startswith("..") else near
+
+
+def short(text: str) -> str:
+    """A path as people write it."""
+    return text.replace(f"{Path.home()}{os.sep}", f"~{os.sep}")

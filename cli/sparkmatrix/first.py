@@ -18,12 +18,14 @@ from pathlib import Path
 import click
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import discover
 
-from sparkmatrix.inventory import UNFINISHED
+from sparkmatrix import UNFINISHED
 from sparkmatrix.play import DONE, Passwords, play
 
 
-def inventory(place: Path, where: str, called: str) -> tuple[int, Passwords]:
-    """Find the machines, bring them in, write the inventory. Cut off, it leaves none; the same line begins again."""
+def inventory(place: Path, where: str, called: str) -> tuple[int, str]:
+    """Find the machines, bring them in, write the inventory. Cut off, it leaves none; the same line begins again.
+
+    Returns the exit code and the password that was typed."""
     machines, known = choose(where.strip())
     keys = ",".join(one.fingerprint for one in machines)
     user = click.prompt("Login name on them", default=getpass.getuser(), err=True)
@@ -41,7 +43,7 @@ def inventory(place: Path, where: str, called: str) -> tuple[int, Passwords]:
     code = code or play("bootstrap", unfinished, ("-e", f"node_fingerprint={keys}"), passwords, called=called)
     if code == DONE:
         os.replace(unfinished, place)
-    return code, Passwords(sudo=passwords.sudo)
+    return code, passwords.sudo
 
 
 def choose(where: str) -> tuple[Sequence[discover.Machine], str]:

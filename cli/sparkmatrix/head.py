@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import os
 import shlex
 import socket
 import subprocess
@@ -17,6 +19,7 @@ from pathlib import Path
 
 import click
 
+from sparkmatrix import ROOT
 from sparkmatrix.play import DONE, SILENT
 
 PROGRAM = "/usr/local/bin/sparkmatrix"
@@ -34,7 +37,8 @@ class Head:
     host: str
     ssh: tuple[str, ...]
     to: str
-    password: str | None = None  # of sudo; None: not asked yet
+    typed: str = ""  # a password that was asked for before
+    password: str | None = None  # of sudo, empty where it wants none; None: not known yet
 
     def words(self, command: str, *options: str) -> list[str]:
         SOCKETS.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -46,14 +50,14 @@ class Head:
         if self.password is None:
             asks = self.words(f"sudo -n true 2>/dev/null || exit {SUDO_ASKS}", "-o", "BatchMode=yes")
             done = subprocess.run(asks, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-            wanted = done.returncode == SUDO_ASKS and sys.stdin.isatty()
-            prompt = f"Password for sudo on {self.host}"
-            self.password = click.prompt(prompt, hide_input=True, err=True) if wanted else ""
-        return self.password or ""
+            self.password = self.typed if done.returncode == SUDO_ASKS else ""
+            if done.returncode == SUDO_ASKS and not self.typed and sys.stdin.isatty():
+                self.password = click.prompt(f"Password for sudo on {self.host}", hide_input=True, err=True)
+        return self.password
 
     def run(self, words: Sequence[str], text: str = "", *, capture: bool = False) -> tuple[int, str]:
-        """The head's own program as root, with ``text`` as its input."""
-        how = ("-S", "-p", "") if self.sudo() else ("-n",)
+        """The head's own program as root; ``text`` is its input. sudo takes the password in any case."""
+        how = ("-k", "-S", "-p", "") if self.sudo() else ("-n",)
         done = subprocess.run(
             self.words(shlex.join(["sudo", *how, PROGRAM, *words])),
             input=f"{self.password}\n{text}" if self.password else text,
@@ -73,21 +77,27 @@ class Head:
         """The port of this computer that leads there from the head. One that is open already is used again."""
         if not self.to:
             return port
-        for path in self._tunnels(port):
+        for path in self._tunnels(there := f"{host}:{port}"):
             return int(path.suffix[1:])
         local = _free(port) or _free(0)
-        own = ("-fNM", "-S", f"{SOCKETS}/sm-{self.host}-{port}.{local}", "-o", "ExitOnForwardFailure=yes")
-        words = [self.ssh[0], *own, *QUICK, "-L", f"127.0.0.1:{local}:{host}:{port}", *self.ssh[1:], self.to]
+        own = ("-fNM", "-S", f"{SOCKETS}/{self._name(there)}.{local}", "-o", "ExitOnForwardFailure=yes")
+        words = [self.ssh[0], *own, *QUICK, "-L", f"127.0.0.1:{local}:{there}", *self.ssh[1:], self.to]
         if code := subprocess.run(words, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False).returncode:
             raise click.ClickException(f"No tunnel to {self.host}: ssh ended with {code}; its reason stands above.")
         return local
 
     def close(self) -> int:
         """All tunnels to this head; says how many there were."""
-        return len([self._order(path, "exit") for path in self._tunnels("*")])
+        return len([self._order(path, "exit") for path in self._tunnels()])
 
-    def _tunnels(self, port: int | str) -> list[Path]:
-        return [path for path in SOCKETS.glob(f"sm-{self.host}-{port}.*") if self._order(path, "check") == DONE]
+    def _name(self, there: str = "") -> str:
+        """Of the socket of a tunnel: short, and of this machine only, whatever it is called."""
+        parts = (f"{self.ssh}{self.to}", *([there] if there else []))
+        return "-".join(["sm", *(hashlib.sha256(part.encode()).hexdigest()[:12] for part in parts)])
+
+    def _tunnels(self, there: str = "") -> list[Path]:
+        found = SOCKETS.glob(f"{self._name(there)}{'' if there else '-*'}.*")
+        return [path for path in found if self._order(path, "check") == DONE]
 
     def _order(self, path: Path, order: str) -> int:
         words = [self.ssh[0], "-S", str(path), "-O", order, self.to]
@@ -102,8 +112,9 @@ def _free(port: int) -> int:
     return 0
 
 
-def of(inventory: Path) -> Head:
+def of(inventory: Path, typed: str) -> Head:
+    os.environ["ANSIBLE_CONFIG"] = str(ROOT / "ansible.cfg")
     from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import head  # Ansible takes its time
 
     found = head.find(inventory)
-    return Head(found.host, tuple(shlex.split(found.ssh)), found.to)
+    return Head(found.host, tuple(shlex.split(found.ssh)), found.to, typed)

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-import os
+import shlex
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,10 +22,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import s
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import verbs
 from click.shell_completion import CompletionItem
 
-from sparkmatrix import COLLECTION, ROOT, VERSION, called, first, head, inventory, stems
-from sparkmatrix.play import DONE, INTERRUPTED, Passwords, play
+from sparkmatrix import COLLECTION, PLACE, UNFINISHED, USUAL, VERSION, called, first, head, short, stems
+from sparkmatrix.play import DONE, INTERRUPTED, REFUSED, Passwords, play
 
 OPTIONS = "Further options are those of ansible-playbook: -e, --tags, --limit, --check, --diff, -v."
+PARTS = ("--check", "-C", "--tags", "-t", "--skip-tags", "--limit", "-l")  # of what a verb does
 QUESTION = "Say hello in one short sentence."
 CODES = """\b
 Exit codes: 0 done; 1 refused or failed; 2 wrong command line;
@@ -34,42 +35,52 @@ Exit codes: 0 done; 1 refused or failed; 2 wrong command line;
 
 @dataclass
 class Call:
-    """``given``: the inventory that was named; ``passwords``: those that were typed."""
+    """``given``: the inventory that was named; ``password``: that was typed."""
 
     given: str | None = None
-    passwords: Passwords | None = None
+    password: str = ""
 
     @property
     def typed(self) -> str:
-        return f"{called()} -i {self.given}" if self.given else called()
-
-    @property
-    def place(self) -> Path:
-        return inventory.place(self.given)
+        return f"{called()} -i {shlex.quote(self.given)}" if self.given else called()
 
     @cached_property
+    def place(self) -> Path:
+        """Where the inventory is, or would be. Without a name: the only one that there is."""
+        known = sorted(path.name for path in PLACE.glob("*/") if path.suffix != UNFINISHED)
+        if not self.given and len(known) > 1:
+            raise click.UsageError(f"You have several clusters; name one: -i {', -i '.join(known)}")
+        if self.given and self.given not in known and ("/" in self.given or Path(self.given).exists()):
+            return Path(self.given).expanduser()
+        return PLACE / (self.given or next(iter(known), USUAL))
+
+    @property
+    def where(self) -> str:
+        return short(str(self.place))
+
+    @property
     def inventory(self) -> Path:
         if not self.place.exists():
-            there = inventory.short(str(self.place))
-            raise click.ClickException(f"There is no inventory {there}. It is made by: {self.typed} up")
+            raise click.ClickException(f"There is no inventory {self.where}. It is made by: {self.typed} up")
         return self.place
 
     @cached_property
     def head(self) -> head.Head:
-        os.environ["ANSIBLE_CONFIG"] = str(ROOT / "ansible.cfg")
-        found = head.of(self.inventory)
-        found.password = self.passwords.sudo if self.passwords else None
-        return found
+        return head.of(self.inventory, self.password)
+
+    def begin(self, where: str) -> int:
+        code, self.password = first.inventory(self.place, where, self.typed)
+        return code
 
     def play(self, name: str, *options: str, as_json: bool = False) -> int:
         """On the machines, with the password of sudo where it wants one and Ansible is not told otherwise."""
         told = any(word == "-K" or "become-pass" in word for word in options)
         secrets = Passwords() if told else Passwords("", self.head.sudo())
-        return play(name, self.inventory, options, secrets, called=self.typed, as_json=as_json)
+        return play(name, self.place, options, secrets, called=self.typed, as_json=as_json)
 
 
 class Verbs(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, _ctx: click.Context) -> list[str]:
         return list(self.commands)  # in their order
 
 
@@ -124,30 +135,17 @@ def verb(name: str, text: str = "", takes: str = "", *, hands_on: bool = True) -
     return made
 
 
-def _played(name: str) -> None:
-    @verb(name)
-    @json_
-    def run(call: Call, options: tuple[str, ...], as_json: bool) -> int:
-        return call.play(verbs.PLAYED[name][0], *options, as_json=as_json)
-
-
-def _on_head(name: str, text: str) -> None:
-    @verb(name, text)
-    def watch(call: Call, options: tuple[str, ...]) -> int:
-        return call.head.watch((name, *options))
+def _played(*names: str) -> None:
+    for name in names:
+        verb(name)(
+            json_(lambda call, options, as_json, name=name: call.play(verbs.PLAYED[name][0], *options, as_json=as_json))
+        )
 
 
 def split(options: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """The model or other word before the options, where there is one."""
     word = options[0] if options and not options[0].startswith("-") else ""
     return word, options[1:] if word else options
-
-
-def known(model: str) -> str:
-    """Other models than the shipped ones are the inventory's own (engine_recipe_paths)."""
-    if model and model not in models() and (near := spelling.closest(model, models())):
-        click.echo(f"{model} is none of the recipes that come along. Did you mean: {', '.join(near)}?", err=True)
-    return model
 
 
 def extra(**values: str) -> tuple[str, ...]:
@@ -158,11 +156,9 @@ def extra(**values: str) -> tuple[str, ...]:
 @click.argument("where", nargs=-1, metavar="[ADDRESS…|NETWORK]")
 def _init(call: Call, where: tuple[str, ...]) -> int:
     if call.place.exists():
-        there = inventory.short(str(call.place))
-        raise click.ClickException(f"{there} is there already: edit it, or name another one: -i NAME")
-    code, call.passwords = first.inventory(call.place, " ".join(where), call.typed)
-    if code == DONE:
-        click.echo(f"Inventory: {inventory.short(str(call.place))}. Next: {call.typed} up")
+        raise click.ClickException(f"{call.where} is there already: edit it, or name another one: -i NAME")
+    if (code := call.begin(" ".join(where))) == DONE:
+        click.echo(f"Inventory: {call.where}. Next: {call.typed} up")
     return code
 
 
@@ -175,7 +171,7 @@ def _plan(call: Call, options: tuple[str, ...], nodes: int | None, details: bool
     place = COLLECTION / f"inventories/{nodes or 2}spark" if nodes or not call.place.exists() else call.place
     if not place.exists():
         raise click.UsageError("Without an inventory: --nodes 1, 2, 4 or 8. For others: sparkmatrix init")
-    more = extra(engine_recipe=known(model), engine_plan_details="true" if details else "")
+    more = extra(engine_recipe=model, engine_plan_details="true" if details else "")
     return play("plan", place, (*more, *options), called=call.typed, as_json=as_json)
 
 
@@ -197,20 +193,20 @@ _played("check")
 @yes_
 def _up(call: Call, options: tuple[str, ...], on: str, yes: bool) -> int:
     model, options = split(options)
-    if not call.place.exists():
-        code, call.passwords = first.inventory(call.place, on.replace(",", " "), call.typed)
-        if code:
-            return code
-    elif on:
-        raise click.UsageError(f"--on is for a new inventory, and {inventory.short(str(call.place))} is there")
-    if model:
-        inventory.keep(chosen_model.find(call.inventory), known(model))
+    if on and call.place.exists():
+        raise click.UsageError(f"--on is for a new inventory, and {call.where} is there")
+    if not call.place.exists() and (code := call.begin(on.replace(",", " "))):
+        return code
+    choice = chosen_model.find(call.place) if model else None
+    options = (*extra(engine_recipe=model), *options)
     if code := call.play("preflight", *options):
         return code
-    part = any(option.startswith(("--check", "-C", "--tags", "-t", "--limit", "-l")) for option in options)
-    agree(yes or part, f"Change these machines? The way back: {call.typed} undo", default=True)
+    part = any(option.startswith(PARTS) for option in options)
+    what = "cable ports, system settings, services; all of it comes back with"
+    agree(yes or part, f"Change these machines ({what}: {call.typed} undo)?", default=True)
     if (code := call.play("site", *options)) or part:
         return code
+    keep(choice, model)
     click.secho(f"\n> {QUESTION}", bold=True)
     code, _said = call.head.run(("ask",), QUESTION)
     click.echo(f'Ask it: {call.typed} ask "…"   For programs: eval "$({call.typed} env)"')
@@ -224,9 +220,9 @@ def _run(call: Call, options: tuple[str, ...]) -> int:
     if not model:
         raise click.UsageError("Which model? Those that fit: sparkmatrix models")
     choice = chosen_model.find(call.inventory)
-    code = call.play("upgrade", *extra(engine_recipe=known(model)), *options)
-    if not code and not {"--check", "-C"} & {*options}:
-        inventory.keep(choice, model)
+    code = call.play("upgrade", *extra(engine_recipe=model), *options)
+    if not code and not any(option.startswith(PARTS) for option in options):
+        keep(choice, model)
     return code
 
 
@@ -261,10 +257,9 @@ def _status(call: Call, options: tuple[str, ...], as_json: bool) -> int:
     return call.head.run(("status", "--json", *options))[0] if as_json else call.play("status", *options)
 
 
-_on_head("top", "Load, memory and speed of all machines, live.")
-_on_head("logs", "Journals of all machines by time; -f follows.")
-for _name in ("bench", "doctor", "report", "support", "stop", "start", "update"):
-    _played(_name)
+verb("top", "Load, memory and speed of all machines, live.")(lambda call, options: call.head.watch(("top", *options)))
+verb("logs", "Journals of all machines by time; -f follows.")(lambda call, options: call.head.watch(("logs", *options)))
+_played("bench", "doctor", "report", "support", "stop", "start", "update")
 
 
 @verb("undo")
@@ -281,14 +276,20 @@ def _ansible(call: Call, playbook: str, options: tuple[str, ...]) -> int:
     if name not in playbooks():
         near = ", ".join(spelling.closest(name, playbooks()) or playbooks())
         raise click.UsageError(f"There is no playbook {name}. Did you mean: {near}?")
-    return call.play(name, *options)
+    return call.play(name, *options) if call.place.exists() else play(name, None, options, called=call.typed)
+
+
+def keep(choice: chosen_model.Choice | None, model: str) -> None:
+    if choice and choice.model != model:
+        for line in choice.keep(model):
+            click.secho(f"{short(str(choice.path))}: {line}", fg="green" if line[0] == "+" else "red")
 
 
 def agree(yes: bool, question: str, *, default: bool) -> None:
     if not yes and not sys.stdin.isatty():
         raise click.UsageError("Nobody is there to be asked; --yes says that it may go on.")
     if not yes and not click.confirm(question, default=default, err=True):
-        raise click.exceptions.Exit(DONE)
+        raise click.exceptions.Exit(REFUSED)
 
 
 def program() -> None:

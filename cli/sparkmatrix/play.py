@@ -18,7 +18,7 @@ from typing import NamedTuple
 import click
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import run_document, verbs
 
-from sparkmatrix import ROOT, inventory
+from sparkmatrix import ROOT, short
 
 DONE, REFUSED, SILENT, INTERRUPTED = 0, 1, 4, 130  # exit codes of this command
 CODES = {0: DONE, 4: SILENT, 99: INTERRUPTED}  # of ansible-playbook
@@ -43,7 +43,7 @@ def play(
     """Passwords go through pipes: they are in no file, argv or variable."""
     words = [f"sparkmatrix.cluster.{name}", *(("-i", str(place)) if place else ()), *options]
     asked = [option for option, word in zip(("--ask-pass", "--ask-become-pass"), passwords or ()) if word]
-    click.secho(f"$ ansible-playbook {inventory.short(shlex.join([*words, *asked]))}", fg="bright_black", err=True)
+    click.secho(f"$ ansible-playbook {short(shlex.join([*words, *asked]))}", fg="bright_black", err=True)
     pipes = {}
     for option, word in zip(("--connection-password-file", "--become-password-file"), passwords or ()):
         if word:

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import verbs
 from click.testing import CliRunner, Result
-from sparkmatrix import head, inventory, play
+from sparkmatrix import head, play
+from sparkmatrix import main as command
 from sparkmatrix.main import main, playbooks
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +38,7 @@ def _ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[
         def wait(self) -> None:
             self.returncode = 0
 
-    monkeypatch.setattr(inventory, "PLACE", tmp_path / "sparkmatrix")
+    monkeypatch.setattr(command, "PLACE", tmp_path / "sparkmatrix")
     monkeypatch.setattr(play, "subprocess", SimpleNamespace(Popen=Started, PIPE=-1))
     monkeypatch.setattr(head.Head, "sudo", lambda self: self.password or "")
     place = tmp_path / "sparkmatrix/mine"
@@ -74,5 +75,5 @@ def test_a_verb_prints_and_runs_its_playbook(ran: list[list[str]], verb: str) ->
     ((program, name, *words),) = ran
     assert done.return_value == 0 and program.endswith("ansible-playbook")
     assert name == f"sparkmatrix.cluster.{verbs.PLAYED[verb][0]}"
-    assert words == ["-i", str(inventory.PLACE / "mine"), "--limit", "s1", "-v"]
+    assert words == ["-i", str(command.PLACE / "mine"), "--limit", "s1", "-v"]
     assert f"$ ansible-playbook {name} -i " in done.output

@@ -2,11 +2,15 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The one line of an inventory that names the model: where it stands, and the text with another one."""
+"""The one line of an inventory that names the model: where it stands, and another one in its place."""
 
 from __future__ import annotations
 
+import difflib
+import os
 import re
+import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +40,19 @@ class Choice:
         rest, newline, below = self.text[self.end :].partition("\n")
         kept = "" if rest.lstrip().startswith("#") else rest
         return f"{self.text[: self.start]}{model}{kept}{newline}{below}"
+
+    def keep(self, model: str) -> list[str]:
+        """Write it; the lines that differ, as a diff has them. The file is whole at any moment; its rights stay."""
+        new = self.instead(model)
+        if self.path.read_text(encoding="utf-8") != self.text:
+            raise SparkError("it was changed meanwhile", str(self.path), f"Write there: {VARIABLE}: {model}")
+        real = self.path.resolve()
+        handle, name = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name}.")
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
+            stream.write(new)
+        shutil.copymode(real, name)
+        os.replace(name, real)
+        return list(difflib.unified_diff(self.text.splitlines(), new.splitlines(), lineterm="", n=0))[3:]
 
 
 def find(inventory: Path) -> Choice:
