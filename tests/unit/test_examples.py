@@ -20,6 +20,7 @@ import shlex
 import shutil
 from typing import Any
 
+import click
 import pytest
 import yaml
 from ansible.cli.playbook import PlaybookCLI
@@ -30,10 +31,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan i
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base, layers, variables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import verbs
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen.commands import Commands
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status import summary
 from engine_plans import required
 from guide_examples import ROOT, Block, Command, blocks, commands, inline
+from sparkmatrix.main import main, split
 
 KINDS = {"console", "yaml", "python", "json", "text", "routeros", "nvue"}
 NODE_PROGRAM = "/usr/local/lib/sparkmatrix/sparkmatrix-node"
@@ -205,23 +208,27 @@ def node_program(words: list[str]) -> None:
 
 
 def command(words: list[str]) -> None:
-    """Of the owner's computer."""
+    """Of the owner's computer: what click takes, and its playbook or the program on the head takes of the rest."""
     if words[:1] == ["-i"]:
         assert "/" not in words[1] or example(words[1]).exists(), words
         words = words[2:]
-    if not words:
-        return None
-    page = (ROOT / "docs/command.md").read_text()
-    found = re.search(rf"^\| `{words[0]}` \| ([^|]+) \|", page, re.MULTILINE)
-    assert found, words
-    if found[1].startswith("on the head"):
-        return node_program(words) if words[0] in _node_program.COMMANDS else None
-    names = re.findall(r"`(\w+)\.yml`", found[1]) or [word for word in words[1:2] if words[0] == "ansible"]
-    given = [word for word in words[1:] if word not in names]
-    if "-" in "".join(word[0] for word in given) and not {"--json", "--yes", "--details", "--nodes"} & set(given):
-        first = next(number for number, word in enumerate(given) if word.startswith("-"))
-        playbook([f"playbooks/{name}.yml" for name in names] + given[first:])
-    return None
+    if not words or words[-1] in {"--help", "--version"}:
+        assert set(words[:-1]) <= set(main.commands), words
+        return
+    assert words[0] in main.commands, words
+    try:
+        given = main.commands[words[0]].make_context(words[0], words[1:]).params
+    except click.UsageError as exc:
+        raise AssertionError(f"{words}: {exc}") from None
+    options = given.get("options", ())
+    name = given.get("playbook") or verbs.PLAYED.get(words[0], ("",))[0]
+    if words[0] in {"plan", "models", "up", "run"}:
+        model, options = split(options)
+        assert words[0] == "models" or not model or model in {*RECIPES, "MODEL"}, words
+    if name:
+        playbook([f"playbooks/{name}.yml", *options])
+    elif options:
+        node_program([words[0], *options])
 
 
 def make(words: list[str]) -> None:
@@ -348,6 +355,9 @@ def test_a_command_is_one_that_exists(command: Command) -> None:
         """curl http://x/ -d '{"model": "qwen3-235b-a22b-gptq-int4"}'""",
         "uvx sparkmatrix begin",
         "sparkmatrix up --diffs",
+        "sparkmatrix run qwen3-9b",
+        "sparkmatrix env --closed",
+        "sparkmatrix logs --follows",
         "sparkmatrix ansible begin --check",
         "sparkmatrix -i inventories/nobodys status",
         "make tests",
