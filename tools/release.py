@@ -41,7 +41,7 @@ GUIDE = "docs/start/with-ansible.md"
 INSTALLED = re.compile(r"pip install '(ansible\b[^']+)' -r requirements\.txt")
 # What of the guide's first example has to come out.
 INVENTORY, RECIPE = "inventories/2spark", "minimax-m2.7-awq"
-PLANNED = ("; fits", "Endpoint: http://127.0.0.1:8000/v1 on spark1")
+PLANNED = ("Fits: ", "Endpoint: http://127.0.0.1:8000/v1 on spark1")
 LOCKS = "roles/*/files/locks/*.txt"  # what is installed on nodes
 LOCKED = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;]+)")
 MANIFEST, FILES = "MANIFEST.json", "FILES.json"

@@ -20,6 +20,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, border
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import report as engine_report
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import services as engine_services
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import user_settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import sbatch as render_sbatch
@@ -36,7 +37,6 @@ COMMON: dict[str, dict[str, Any]] = {
 SPEC = {**user_settings.SPEC, **COMMON}
 NODE_VARIABLE = "spark_node_info"
 SEVERAL = "A batch job holds its machines alone: write one for each service, with -e '{\"engine_services\": []}'"
-ASSUMED = "Nothing was asked of the {} node(s): network, addresses and memory (GB10, 121.6 GiB) are assumed"
 
 
 class ActionModule(ActionBase):
@@ -76,12 +76,14 @@ class ActionModule(ActionBase):
             findings += plans.findings
         result["changed"] = False
         if plans is None or not plans.plans or errors(findings):
+            known = list(plans.summary) if plans else []
+            first = [f"{known.pop(0)}."] if known and known[0].startswith(engine_report.FITS["does not fit"]) else []
             text = refusal("The engine plan was refused, and nothing was started:", findings)
-            known = "".join(f"\n  {line}" for line in (plans.summary if plans else ()))
-            result.update(failed=True, msg=text + known)
+            result.update(failed=True, msg="\n".join([*first, text, *(f"  {line}" for line in known)]))
             return result
-        if assumed:
-            plans = replace(plans, summary=[*plans.summary, ASSUMED.format(len(hosts))])
+        notes = [engine_report.ASSUMED] if assumed else []
+        notes += [engine_report.MORE] if args["only_print"] and not args["details"] else []
+        plans = replace(plans, summary=[*plans.summary, *notes])
         if plans.warnings:
             result["warnings"] = plans.warnings
         if args["services"]:

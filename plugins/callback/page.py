@@ -48,7 +48,6 @@ import os
 import re
 import shutil
 import sys
-import textwrap
 import threading
 import time
 from pathlib import Path
@@ -309,10 +308,10 @@ class CallbackModule(CallbackBase):
         if not lines or (self._plain and not force):
             return
         self._wipe()
-        width = shutil.get_terminal_size().columns if self._moves else 0
+        width = shutil.get_terminal_size().columns if self._moves else sys.maxsize
         for line in lines[-1:] if self._plain else lines:
             said = line.text if line.kind in (page.ADDED, page.REMOVED) else self._commands.whole(line.text)
-            for text in folded(strict.harmless(said), width if line.fold else 0):
+            for text in page.folded(strict.harmless(said), width if line.fold else sys.maxsize):
                 self._display.display(text, color=COLOURS.get(line.kind))
         sys.stdout.flush()
 
@@ -363,18 +362,6 @@ def clone(result: Any) -> Any:
     other = copy.copy(result)
     other.__dict__["result"] = copy.deepcopy(result.result)
     return other
-
-
-def folded(text: str, width: int) -> list[str]:
-    """Long lines for a terminal, with the text of a point under the point."""
-    if not width or len(text) <= width:
-        return [text]
-    indent = len(text) - len(text.lstrip())
-    points = text[indent:].split(" ", 1)[0]
-    hang = indent + (len(points) + 1 if points.rstrip(".").isdigit() or points == "-" else 2)
-    return textwrap.wrap(text, width, subsequent_indent=" " * hang, break_long_words=False, break_on_hyphens=False) or [
-        text
-    ]
 
 
 def _said(found: Any) -> str:

@@ -75,6 +75,10 @@ options:
       - What this release plans and does not start yet is a warning then.
     type: bool
     default: false
+  details:
+    description: The summary has addresses, memory by parts, all figures of others and the engine's command line, too.
+    type: bool
+    default: false
   context:
     description: Longest request in tokens; 0 means as the recipe says.
     type: int
@@ -301,7 +305,7 @@ summary:
   returned: success
   type: list
   elements: str
-  sample: ['Tensor parallel over 4 nodes, for short answers: 64 attention and 4 KV heads divide by 4.']
+  sample: ['Endpoint: http://127.0.0.1:8000/v1 on spark1, model name minimax-m2.7-awq']
 sbatch:
   description: The same plan as a batch script for Slurm, with what was assumed, or why there is none.
   returned: success

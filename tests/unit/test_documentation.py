@@ -181,7 +181,7 @@ EXPLAINED = [
 ASKED = {
     "Is it healthy?": "sparkmatrix status",
     "Why is it slow?": "sparkmatrix doctor",
-    "How fast should it be?": "Expected for one stream",
+    "How fast should it be?": "(`Speed: …`)",
     "Which cable goes where?": "one QSFP cable",
     "What does it change on my machine?": "/etc/netplan/60-sparkmatrix-fabric.yaml",
     "How do I undo everything?": "sparkmatrix undo",

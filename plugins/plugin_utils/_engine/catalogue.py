@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-import textwrap
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +21,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_s
 
 USES = {"generate": "chat", "embed": "vectors", "rank": "ranking"}
 SPECIAL = {"coding": "for coding", "speech": "speech to text"}
-HEADINGS = ("Name", "For", "Sparks", "Tokens/s", "Context", "Download", "Memory", "Licence")
+HEADINGS = ("Name", "For", "Sparks", "Tok/s", "Context", "GB")  # with the longest name 78 signs
 LEGEND = (
-    "Tokens/s: one stream, as reported by others; <: the most by an estimate from memory bandwidth.",
-    "Context: requests of full length that fit at once. Licence: to be accepted on Hugging Face before.",
+    "Tok/s: tokens per second of one stream, as others report it; <: the most by an estimate.",
+    "Context: requests of so many tokens (k: 1024) that fit at once. GB: to download.",
 )
-WIDTH = 100
 
 
 @dataclass(frozen=True)
@@ -51,17 +50,15 @@ class Entry:
     @property
     def cells(self) -> tuple[str, ...]:
         recipe = self.recipe
-        draft = recipe.draft.weights_gb if recipe.draft else 0.0
+        draft, thousands = recipe.draft.weights_gb if recipe.draft else 0.0, recipe.context // 1024
         speed = f"{self.published:g}" if self.published else f"<{self.estimate:.0f}" if self.estimate else ""
         return (
             recipe.name,
             self.use,
             f"{recipe.min_nodes}" if recipe.max_nodes == recipe.min_nodes else f"{recipe.min_nodes}+",
             speed if recipe.task == "generate" else "",
-            f"{recipe.concurrency} x {recipe.context}",
-            f"{(recipe.download_gb or recipe.weights_gb) + draft:.0f} GB",
-            self.verdict,
-            "yes" if recipe.gated else "",
+            f"{recipe.concurrency} x {recipe.context}".replace(f"x {thousands * 1024}", f"x {thousands}k"),
+            f"{recipe.files_gb + draft:.0f}",
         )
 
     @property
@@ -70,6 +67,7 @@ class Entry:
         told = [
             f"{recipe.description or recipe.model} ({recipe.model})",
             f"memory of each Spark: {self.verdict}, {self.spare_gib:.0f} GiB to spare",
+            *(["its licence has to be accepted on Hugging Face before"] if recipe.gated else []),
             *(
                 f"{item.tokens_per_second:g} tokens/s with {ENGINES[item.engine].label}, {item.streams} stream(s),"
                 f" {item.nodes} Spark(s): {item.source}"
@@ -77,25 +75,20 @@ class Entry:
             ),
             *(f"known problem: {hazard}" for hazard in recipe.hazards),
         ]
-        wrapped = [
-            line
-            for text in told
-            for line in textwrap.wrap(text, WIDTH, initial_indent="  - ", subsequent_indent="    ")
-        ]
-        return ["", f"{recipe.name}:", *wrapped]
+        return ["", f"{recipe.name}:", *(f"  - {text}" for text in told)]
 
     def has(self, words: str) -> bool:
-        """All of them, in whatever it says of itself."""
+        """All of them, each as the beginning of a word in whatever it says of itself."""
         recipe = self.recipe
         text = f"{recipe.name} {recipe.model} {recipe.description} {self.use} {recipe.engine}".lower()
-        return all(word in text for word in words.lower().split())
+        return all(re.search(rf"(?<![a-z0-9]){re.escape(word)}", text) for word in words.lower().split())
 
 
 def table(entries: Sequence[Entry]) -> list[str]:
     """Headings and a line for each, in columns as wide as they have to be."""
     rows = [HEADINGS, *(entry.cells for entry in entries)]
     widths = [max(map(len, column)) for column in zip(*rows)]
-    right = {HEADINGS.index(name) for name in ("Tokens/s", "Download")}
+    right = {HEADINGS.index(name) for name in ("Tok/s", "GB")}
     return [
         "  ".join(
             cell.rjust(width) if number in right else cell.ljust(width)
@@ -103,6 +96,15 @@ def table(entries: Sequence[Entry]) -> list[str]:
         ).rstrip()
         for row in rows
     ]
+
+
+def notes(entries: Sequence[Entry]) -> list[str]:
+    """What few of them have, so that it needs no column."""
+    found = {
+        "Memory is tight": [entry.recipe.name for entry in entries if entry.verdict == "tight"],
+        "A licence has to be accepted on Hugging Face before": [e.recipe.name for e in entries if e.recipe.gated],
+    }
+    return [f"{what}: {', '.join(names)}." for what, names in found.items() if names]
 
 
 def recipes(paths: Sequence[str]) -> Iterator[tuple[Recipe | None, list[Finding]]]:

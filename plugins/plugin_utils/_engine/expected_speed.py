@@ -2,7 +2,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""How fast one request is answered, roughly: a band to compare a measurement with, no promise.
+"""How fast one request is answered, and how long a run takes, roughly: to compare with what happens, no promise.
 
 A token reads the active weights once, from memory of 273 GB/s of which 60 to 65 % is reached, and with tensor parallel
 waits for two all-reduces per layer of about 80 microseconds. Fitted to gpt-oss-120b on one and two Sparks (57.5 and 69
@@ -18,6 +18,9 @@ BANDWIDTH = 273e9  # bytes/s of GB10's memory
 EFFICIENCY = 0.62
 ALL_REDUCE_S = 80e-6  # two nodes, over RDMA
 BAND = (0.4, 1.4)
+# Assumed, not measured on a Spark: the layers of a run, packages of the engine, weights from disk into memory.
+LAYERS_MIN, ENVIRONMENT_MIN, LOAD_GB_PER_MIN = 3, 10, 12
+GIGABIT_GB_PER_MIN = 7.5
 
 
 def tokens_per_second(model: Architecture, parallel: Parallel, active_gb: float) -> tuple[float, float] | None:
@@ -28,3 +31,8 @@ def tokens_per_second(model: Architecture, parallel: Parallel, active_gb: float)
     if parallel.tensor > 1:
         seconds += 2 * model.layers * ALL_REDUCE_S
     return BAND[0] / seconds, BAND[1] / seconds
+
+
+def run_minutes(load_gb: float, *, environment: bool) -> float:
+    """Of a run without its downloads. ``load_gb``: that the fullest node loads; ``environment``: Python's is made."""
+    return LAYERS_MIN + (ENVIRONMENT_MIN if environment else 0) + load_gb / LOAD_GB_PER_MIN

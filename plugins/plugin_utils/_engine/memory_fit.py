@@ -193,7 +193,7 @@ class Budget:
         return (
             f"{gib(self.budget)} GiB of {gib(self.total)} GiB ({origin}) at {self.utilization:.2f}: weights"
             f" {gib(self.weights)} + overhead {gib(self.overhead)} + KV cache {gib(self.kv_needed)} GiB for"
-            f" {self.concurrency} x {self.context} tokens; {self.verdict}"
+            f" {self.concurrency} x {self.context} tokens"
         )
 
     def room(self) -> str:

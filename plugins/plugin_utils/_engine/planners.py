@@ -106,6 +106,7 @@ def list_recipes(options: Options) -> dict[str, Any]:
         f"{len(found)} recipe(s) fit {nodes} Spark(s), first those whose speed was reported, the fastest first.",
         *catalogue.table(found),
         *catalogue.LEGEND,
+        *catalogue.notes(found),
         *(line for entry in found if words for line in entry.details),
     ]
     lines += [] if words else ["More of some: -e recipes_search=coding, or a part of the name."]

@@ -135,6 +135,11 @@ class Recipe:
     expected: tuple[Expected, ...] = ()
     sources: tuple[str, ...] = ()
 
+    @property
+    def files_gb(self) -> float:
+        """Of the model alone, as they are downloaded."""
+        return self.download_gb or self.weights_gb
+
     def settings(self, engine: str) -> RecipeSettings | None:
         """What the recipe says for an engine; nothing when it says nothing."""
         if engine == self.engine:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import named
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import (
     Expectation,
     Memory,
     NodePlan,
     Published,
+    ServicePlan,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
     consent,
@@ -21,13 +23,50 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
     parallelism,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Job
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.memory_fit import gib
+
+NOTHING = "This recipe brings: no image; no packages; no host files; no outside addresses; no remote code"
+FITS = {"fits": "Fits", "tight": "Fits tightly", "does not fit": "Does not fit"}
+# Under a plan of which nothing is started yet; the same for all services.
+CHANGES = (
+    "It changes network ports of the cables, system settings, a packet filter, /opt/sparkmatrix, services"
+    " sparkmatrix-* (all: docs/reference.md); reset.yml undoes it"
+)
+ASSUMED = "Assumed, as no machine was asked: network, addresses, memory (121.6 GiB of a GB10)"
+MORE = "All of it, with the engine's command line: add -e engine_plan_details=true"
 
 
 def verdict(job: Job) -> list[str]:
-    """What is known of a plan that was refused."""
-    lines = [f"Recipe {job.recipe.name}: {job.model} with {job.engine.label} on {len(job.ordered)} node(s)"]
-    lines += [*([job.parallel.reason] if job.parallel else []), *_lowered(job)]
-    return lines + ([f"Memory per node: {job.budget.sentence()}", job.budget.room()] if job.budget else [])
+    """What is known of a plan that was refused. What does not fit has its figures in the refusal."""
+    known = job.budget if job.budget and job.budget.verdict != "does not fit" else None
+    return [
+        _fits(job),
+        _model(job),
+        *([job.parallel.reason] if job.parallel else []),
+        *_lowered(job),
+        *([f"Memory per node: {known.sentence()}"] if known else []),
+    ]
+
+
+def _fits(job: Job) -> str:
+    """The first line: does it fit, what, on which machines."""
+    budget, names = job.budget, named([fact.host for fact in job.ordered])
+    several = f"{len(job.ordered)} machines{f' ({names})' if job.settings.instance else ''}"
+    where = several if job.several else names
+    if budget is None:
+        return f"Not computed whether it fits: {job.recipe.name} on {where}"
+    sizes = f"{gib(budget.budget)} of {gib(budget.total)} GiB of memory{' each' if job.several else ''}"
+    return f"{FITS[budget.verdict]}: {job.recipe.name} on {where}, {sizes}"
+
+
+def _model(job: Job) -> str:
+    version, budget = f" {job.version}" if job.version else "", job.budget
+    text = f"Model: {job.model} with {job.engine.label}{version}"
+    if budget is None or not budget.max_concurrency:
+        return text
+    many = f"{budget.max_concurrency} request{'s' if budget.max_concurrency > 1 else ''} of {budget.context} tokens"
+    return f"{text}; room for {many} at once, the longest single one {budget.longest}"
 
 
 def _lowered(job: Job) -> list[str]:
@@ -84,36 +123,63 @@ def brings(job: Job) -> str:
 
 
 def summary(job: Job, plans: Mapping[str, NodePlan]) -> list[str]:
+    """What a person wants to know first; the engineer's part only where ``details`` are asked for."""
     (head,) = plans[job.ordered[0].host].here
-    engine, expected = head.engine, head.expectation
-    nodes = ", ".join(f"{fact.host} {fact.cluster_address}" for fact in job.ordered)
-    version = f" {job.version}" if job.version else ""
-    lines = [
-        f"Recipe {job.recipe.name}: {job.model} with {engine.name}{version} on {len(plans)} node(s): {nodes}",
-        brings(job),
-        head.parallel.reason,
-        *_lowered(job),
-        f"Memory per node: {head.memory.sentence}",
-    ]
-    lines += [line for line in (head.memory.room, head.memory.at_once) if line]
-    if expected.high:
-        lines.append(
-            f"Expected for one stream: {expected.low:.0f} to {expected.high:.0f} tokens/s, an estimate from"
-            " memory bandwidth (docs/engine.md)"
-        )
-    for item in expected.published:
-        origin = "measured by this project" if item.measured_here else "reported, not repeated here"
-        lines.append(
-            f"{item.tokens_per_second:g} tokens/s with {item.streams} stream(s) on {item.engine}: {origin}"
-            f" ({item.source})"
-        )
-    lines += [
-        f"Endpoint: {engine.endpoint} on {head.host}, model name {engine.served_model_name}",
-        f"Command: {' '.join(engine.command.words)}",
-    ]
+    engine, brought = head.engine, brings(job)
+    lines = [_fits(job), _model(job), *_lowered(job), *_speed(head)]
+    if job.settings.only_print:
+        lines += [_takes(job, head), *([] if job.settings.instance else [CHANGES])]
+    lines.append(f"Endpoint: {engine.endpoint} on {head.host}, model name {engine.served_model_name}")
+    if brought != NOTHING or job.settings.details:
+        lines.append(brought)
+    lines += [f"Known problem: {hazard}" for hazard in [*_compiled(job, engine.env), *job.recipe.hazards]]
     if head.not_pinned:
         lines.append(f"Not pinned: {', '.join(head.not_pinned)} (docs/recipes.md, Pinned revisions)")
-    return [*lines, *(f"Known problem: {hazard}" for hazard in [*_compiled(job, engine.env), *job.recipe.hazards])]
+    return [*lines, *_details(job, head)] if job.settings.details else lines
+
+
+def _speed(head: ServicePlan) -> list[str]:
+    """One line: what others report of one stream, the planned engine first, and the estimate beside it."""
+    expected, own = head.expectation, head.engine.name
+    single = sorted((one for one in expected.published if one.streams == 1), key=lambda one: one.engine != own)
+    shown = [one for one in single if one.engine == single[0].engine]
+    band = f"{expected.low:.0f} to {expected.high:.0f}" if expected.high else ""
+    if not shown:
+        return [f"Speed: {band} tokens/s for one stream by the estimate (docs/engine.md)"] if band else []
+    figures = " or ".join(f"{one.tokens_per_second:g}" for one in shown)
+    engine = "" if shown[0].engine == own else f" with {ENGINES[shown[0].engine].label}"
+    who = "measured by this project" if all(one.measured_here for one in shown) else "reported by others"
+    text = f"Speed: {figures} tokens/s for one stream{engine} {who}{f', {band} by the estimate' if band else ''}"
+    return [f"{text} (source: {'; '.join(one.source for one in shown)})"]
+
+
+def _takes(job: Job, head: ServicePlan) -> str:
+    """How long until it answers, where nothing is there yet."""
+    loaded = job.budget.weights / 1e9 if job.budget else job.recipe.weights_gb / len(job.ordered)
+    minutes = expected_speed.run_minutes(loaded, environment=not head.contained)
+    draft = job.used_draft
+    files = job.weights.total / 1e9 if job.shaped else job.recipe.files_gb
+    files += draft.weights_gb if draft and draft.model else 0.0
+    text = f"First run (site.yml): about {minutes:.0f} minutes"
+    if head.model_cache:
+        once, wait = " once" if job.several else "", files / expected_speed.GIGABIT_GB_PER_MIN
+        text += f" plus {files:.0f} GB to download{once} ({wait:.0f} minutes at 1 Gb/s)"
+    text += " and the container image" if head.contained else ""
+    later = max(1.0, loaded / expected_speed.LOAD_GB_PER_MIN)
+    return f"{text}; a later start: {later:.0f} minute{'s' if later >= 1.5 else ''} (estimates)"
+
+
+def _details(job: Job, head: ServicePlan) -> list[str]:
+    own = head.engine
+    nodes = ", ".join(f"{fact.host} {fact.cluster_address}" for fact in job.ordered)
+    lines = [f"Addresses: {nodes}", head.parallel.reason, f"Memory per node: {head.memory.sentence}"]
+    lines += [line for line in (head.memory.room, head.memory.at_once) if line]
+    lines += [
+        f"{item.tokens_per_second:g} tokens/s with {item.streams} stream(s) on {ENGINES[item.engine].label}:"
+        f" {'measured by this project' if item.measured_here else 'reported, not repeated here'} ({item.source})"
+        for item in head.expectation.published
+    ]
+    return [*lines, f"Command: {' '.join(own.command.words)}"]
 
 
 def _compiled(job: Job, environment: Mapping[str, str]) -> list[str]:

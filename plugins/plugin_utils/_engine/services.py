@@ -37,7 +37,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact i
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import checks as engine_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import model as engine_model
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables, user_settings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables, report, user_settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
@@ -210,6 +210,8 @@ def plan(
             [f"Service {service.entry.name}", *(f"  {line}" for line in result.summary)] if named else result.summary
         )
         made.append((service, result))
+    if named and services and services[0].settings.only_print:
+        summary.append(report.CHANGES)
     whole = [(service, result) for service, result in made if result.plans]
     findings += _check_models(whole)
     findings += _check_neighbours(whole)

@@ -116,6 +116,7 @@ class UserSettings:
     ray: RaySettings = _option("dict", {}, entry=False, options=_RAY, read=_ray)  # noqa: RUF009
     container: Container = _option("dict", {}, entry=False, options=_CONTAINER, read=_container)  # noqa: RUF009
     only_print: bool = _option("bool", False, entry=False)  # nothing will be started from this plan
+    details: bool = _option("bool", False, entry=False)  # are printed, too
     # What the planner adds for one of several services.
     names: OptionNames = VARIABLES  # what the user calls an option here
     available: Mapping[str, int] = field(default_factory=dict)  # MemAvailable in bytes, where no engine is installed

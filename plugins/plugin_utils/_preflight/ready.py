@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import early
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import early, expected_speed
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import fabric as preflight_fabric
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
     MODELS,
@@ -20,8 +20,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.bas
     whole,
 )
 
-# Assumed, not measured on a Spark: the layers of a run, packages of the engine, weights from disk into memory.
-LAYERS_MIN, ENVIRONMENT_MIN, LOAD_GB_PER_MIN = 3, 10, 12
 GB = 10**9
 _COMMIT = re.compile("[0-9a-f]{40}")  # a branch has a snapshot of another name
 
@@ -48,18 +46,18 @@ def models(context: Context) -> Iterator[Model]:
     for service in early.asked(lambda name: context.value(hosts[0], name), hosts)[0]:
         recipe, settings = service.recipe, service.settings
         pinned = "" if settings.model else recipe.revision
-        wanted = [(settings.model or recipe.model, recipe.weights_gb, pinned)]
+        wanted = [(settings.model or recipe.model, recipe.files_gb, recipe.weights_gb, pinned)]
         draft = recipe.draft
-        wanted += [(draft.model, draft.weights_gb, draft.revision)] if draft and draft.model else []
+        wanted += [(draft.model, draft.weights_gb, draft.weights_gb, draft.revision)] if draft and draft.model else []
         on = service.entry.hosts or tuple(hosts)
         container = (settings.runtime or recipe.runtime) == "container"
         for host in on:
-            for name, gb, revision in wanted:
+            for name, gb, loaded, revision in wanted:
                 cache = "" if name.startswith("/") else f"{settings.hf_home}/hub/models--{name.replace('/', '--')}"
                 if cache and _COMMIT.fullmatch(revision):
                     cache += f"/snapshots/{revision}"
                 partial = f"{settings.hf_home}/sparkmatrix/partial"
-                yield Model(host, name, gb, gb / len(on), cache, container, partial)
+                yield Model(host, name, gb, loaded / len(on), cache, container, partial)
 
 
 def paths(context: Context) -> set[str]:
@@ -100,7 +98,7 @@ def sentence(context: Context) -> str:
     missing = [model for model in wanted if model.cache and not _there(context, model.host, model.cache)]
     bare = {model.host for model in wanted if not model.container and not _environment(context, model.host)}
     load = max(sum(model.share for model in wanted if model.host == host) for host in {model.host for model in wanted})
-    minutes = LAYERS_MIN + (ENVIRONMENT_MIN if bare else 0) + load / LOAD_GB_PER_MIN
+    minutes = expected_speed.run_minutes(load, environment=bool(bare))
     runs = any(node.get("engine_units") for node in context.nodes.values())
     brought = "artifacts" in context.layers and context.value(context.head or "", "artifacts_state") != "absent"
     more = _bring(wanted, missing) if brought else _download(missing, count)

@@ -13,6 +13,7 @@ import difflib
 import itertools
 import json
 import re
+import textwrap
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,14 +45,19 @@ WITHOUT = {
     "stop": "To stop the others without {them}: the same command with --limit '{without}'",
     "reset": "The others go on. When {them} can be reached again: the same command with --limit {them}",
 }
-# What is copied, or stands in columns; a terminal does not break it.
-COPIED = re.compile(r"\S {2,}\S|(?:^|[ (])(?:curl|ssh|sudo|ansible-playbook|\S+/ansible-playbook) |\$\(|\s--\w")
+# What is copied, and so stays on one line: a command up to a remark or the end of its sentence, an option with its
+# value, a line of YAML.
+_WORD = r"""(?:'[^']*'|"[^"]*"|[^\s'"])+"""
+_PROGRAM = r"(?:uvx |pipx run )?(?:\S*/)?(?:curl|ssh|sudo|sparkmatrix|ansible-playbook)"
+_COMMAND = rf"{_PROGRAM} (?:(?!\(){_WORD}(?<![;,.:]) )*(?!\(){_WORD}"
+COPIED = re.compile(rf"(?<![^\s(])(?:{_COMMAND}|--?\w[\w-]*(?:[ =]{_WORD})?|\w+: \{{[^{{}}]*\}})|\S*\$\(.*")
+LABEL = re.compile(r"(?=\S.{8,9}(?<= )(?=\S))\S(?: ?\S)* {2,}")  # of a line in columns: "changed   "
 MOST_HANDLED = 160  # signs of a failure that the run deals with itself
 
 
 @dataclass(frozen=True)
 class Line:
-    """``fold``: sentences that a terminal may break between words; what may be copied stays as it is."""
+    """``fold``: :func:`folded` may break it."""
 
     text: str
     kind: str = ""
@@ -149,9 +155,9 @@ class Page:
             took = span(self.clock() - self._play_began)
             count = f"{self._steps} {'other ' if self._shown else ''}step{'' if self._steps == 1 else 's'}"
             if self._shown and self._steps >= FEW:
-                lines.append(Line(f"  ok       {count}, nothing changed; {took} in all", QUIET))
+                lines.append(Line(f"  ok       {count}, nothing changed; {took} in all", QUIET, fold=True))
             elif not self._shown:
-                lines.append(Line(f"{self._play}: {count}, nothing changed, {took}", HEADING))
+                lines.append(Line(f"{self._play}: {count}, nothing changed, {took}", HEADING, fold=True))
         self._steps = 0
         return lines
 
@@ -173,7 +179,7 @@ class Page:
                 f"Done in {took}; {f'{count} changed something' if self.changes else 'nothing was changed'}",
                 "",
             )
-        lines.append(Line(f"{text}. Whole log: {log}" if log else f"{text}.", kind))
+        lines.append(Line(f"{text}. Whole log: {log}" if log else f"{text}.", kind, fold=True))
         return lines
 
     def _finish_step(self) -> list[Line]:
@@ -194,14 +200,14 @@ class Page:
             what = f": {some(names)}" if names else ""
             word = "differs" if self.check else "changed"
             where = ", ".join([*filter(None, [span_of([r.host for r in changed], self.hosts)]), took])
-            lines.append(Line(f"  {word:<8} {step.name}{what} ({where})", CHANGED))
+            lines.append(Line(f"  {word:<8} {step.name}{what} ({where})", CHANGED, fold=True))
             lines += self._diffs(changed)
         told = [result for result in step.results if result.state in (OK, CHANGED) and result.text]
         for text, hosts in grouped((result.text, result.host) for result in told):
             lines += message(merged(text, self.hosts), self._named(hosts, text))
         if self.verbose and not changed and step.of(OK) and not told:
             where = ", ".join([*filter(None, [span_of([r.host for r in step.of(OK)], self.hosts)]), took])
-            lines.append(Line(f"  ok       {step.name} ({where})"))
+            lines.append(Line(f"  ok       {step.name} ({where})", fold=True))
         lines += self._failures(step, took)
         for dump, hosts in grouped((result.dump, result.host) for result in step.results if result.dump):
             lines.append(Line(f"    {span_of(hosts, self.hosts) or 'this computer'}:", QUIET))
@@ -216,17 +222,17 @@ class Page:
         if gone := sorted((r for r in silent if not r.handled), key=lambda r: r.host):
             self.failed = True
             where = ", ".join([*filter(None, [span_of([r.host for r in gone], self.hosts)]), took])
-            lines.append(Line(f"  FAILED   {step.name}: no answer ({where})", FAILED))
+            lines.append(Line(f"  FAILED   {step.name}: no answer ({where})", FAILED, fold=True))
             why = merged("\n".join(f"{r.host}: {shortened(r.text, MOST_REASON)}" for r in gone), self.hosts)
             lines += [Line(f"  {line}", fold=True) for line in why.splitlines()]
-            lines.append(Line(f"  {ASK_PREFLIGHT}"))
+            lines.append(Line(f"  {ASK_PREFLIGHT}", fold=True))
             if self.playbook in WITHOUT:
                 names = [r.host for r in gone]
                 without = WITHOUT[self.playbook].format(them=",".join(names), without=":".join(f"!{n}" for n in names))
-                lines.append(Line(f"  {without}"))
+                lines.append(Line(f"  {without}", fold=True))
         if handled := [host for host in self.hosts if host in {r.host for r in silent if r.handled}]:
             who = span_of(handled, ())
-            lines.append(Line(f"  no answer from {who} ({took}); the reasons come below", FAILED))
+            lines.append(Line(f"  no answer from {who} ({took}); the reasons come below", FAILED, fold=True))
         for text, hosts in grouped((r.text, r.host) for r in step.of(FAILED) if r.handled):
             first = shortened(text, MOST_HANDLED)
             where = ", ".join([*filter(None, [span_of(hosts, self.hosts)]), took])
@@ -234,7 +240,7 @@ class Page:
         for text, hosts in grouped((r.text, r.host) for r in step.of(FAILED) if not r.handled):
             self.failed = True
             where = ", ".join([*filter(None, [span_of(hosts, self.hosts)]), took])
-            lines.append(Line(f"  FAILED   {step.name} ({where})", FAILED))
+            lines.append(Line(f"  FAILED   {step.name} ({where})", FAILED, fold=True))
             # The same text of an earlier step: it is on the page already.
             known = text in self._said
             self._said.add(text)
@@ -353,14 +359,36 @@ def message(text: str, who: str = "") -> list[Line]:
     """What a task wants to say, as it is."""
     lines = text.rstrip().splitlines()
     if not who:
-        return [_told(f"  {line}") for line in lines]
+        return [Line(f"  {line}".rstrip(), fold=True) for line in lines]
     if len(lines) == 1:
-        return [_told(f"  {who}: {lines[0]}")]
-    return [Line(f"  {who}:"), *(_told(f"    {line}") for line in lines)]
+        return [Line(f"  {who}: {lines[0]}", fold=True)]
+    return [Line(f"  {who}:"), *(Line(f"    {line}".rstrip(), fold=True) for line in lines)]
 
 
-def _told(line: str) -> Line:
-    return Line(line.rstrip(), fold=not COPIED.search(line.strip()))
+def folded(text: str, width: int) -> list[str]:
+    """A line for a terminal, which nobody else breaks: between words, a row of a table between its cells, and no
+    command that is copied. What follows stands under the text of a point or a label."""
+    if len(text) <= width:
+        return [text]
+    indent = len(text) - len(text.lstrip())
+    own = text[indent:]
+    label = found[0] if (found := LABEL.match(own)) else ""
+    rest = own[len(label) :]
+    if re.search(r"\S {2,}[^\s(]", rest):
+        whole, hang = re.sub(r"(?<! ) (?! )", "\0", rest), 4
+    else:
+        point = own.split(" ", 1)[0]
+        whole = COPIED.sub(lambda at: at[0].replace(" ", "\0"), rest)
+        hang = len(point) + 1 if point.rstrip(".").isdigit() or point == "-" else 2
+    rows = textwrap.wrap(
+        f"{label.replace(' ', chr(0))}{whole}",
+        width,
+        initial_indent=" " * indent,
+        subsequent_indent=" " * (indent + (len(label) or hang)),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [row.replace("\0", " ") for row in rows] or [text]
 
 
 def block(word: str, text: str, kind: str, who: str = "") -> list[Line]:

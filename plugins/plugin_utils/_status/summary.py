@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +17,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.login import Login
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen.commands import Commands
 
-WIDTH = 110  # of the line with the layers
 MOST = 12  # lines
 _LABEL = 10
 
@@ -184,12 +182,7 @@ def _layers(run: Run) -> list[str]:
         return []
     state = "planned" if run.check else "ok"
     words = [f"{one.name} {state}{f' ({one.figure})' if one.figure else ''}" for one in run.layers]
-    # A figure is not torn from its layer, so blanks within one are no place to break.
-    text = ", ".join(word.replace(" ", "\0") for word in words)
-    rows = textwrap.wrap(text, WIDTH - _LABEL, break_long_words=False, break_on_hyphens=False)
-    if len(rows) > 2:
-        rows = [rows[0], " ".join(rows[1:])]
-    return [_line("layers" if not number else "", row.replace("\0", " ")) for number, row in enumerate(rows)]
+    return [_line("layers", ", ".join(words))]
 
 
 def _use(run: Run) -> list[str]:

@@ -13,6 +13,7 @@ from ansible.playbook.task import Task
 from ansible.template import Templar
 from ansible_collections.sparkmatrix.cluster.plugins.action import engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact, Rail
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import report as engine_report
 
 REQUIREMENTS = ["vllm==0.33.0", "ray[default]==2.60.0"]
 
@@ -56,7 +57,7 @@ def test_from_this_runs_fabric_and_preflight():
     assert set(result["plans"]) == {"spark1", "spark2"}
     assert json.loads(json.dumps(result["plans"])) == result["plans"]
     assert not result["plans"]["spark1"]["here"][0]["memory"]["assumed"]
-    assert any("Tensor parallel over 2 nodes" in line for line in result["summary"])
+    assert result["summary"][0].startswith("Fits: ")
 
 
 def test_from_the_file_of_an_earlier_run():
@@ -123,21 +124,25 @@ def test_warnings_are_shown():
 def test_a_plan_without_machines():
     result = plan({"spark1": {}, "spark2": {"spark_fabric": "torn"}}, only_print=True)
     assert set(result["plans"]) == {"spark1", "spark2"}
-    assert "Nothing was asked of the 2 node(s)" in result["summary"][-1]
+    assert result["summary"][-2:] == [engine_report.ASSUMED, engine_report.MORE]
     assert result["plans"]["spark1"]["here"][0]["memory"]["assumed"]
 
 
 def test_a_planned_fabric_is_enough_for_printing():
     hosts = {f"spark{rank + 1}": {"spark_fabric": fact(rank, 2, "planned")} for rank in range(2)}
     result = plan(hosts, only_print=True)
-    assert not any("Nothing was asked" in line for line in result["summary"])
+    assert not any("no machine was asked" in line for line in result["summary"])
+    assert plan(hosts, only_print=True, details=True)["summary"][-1].startswith("Command: ")
 
 
 def test_a_refusal_tells_what_is_known():
     result = plan({f"spark{rank + 1}": {} for rank in range(2)}, recipe="llama-3.1-405b-awq", only_print=True)
     assert result["failed"]
     assert "the model does not fit" in result["msg"]
-    assert "Memory per node: 97.3 GiB" in result["msg"]
+    assert result["msg"].splitlines()[:2] == [
+        "Does not fit: llama-3.1-405b-awq on 2 machines, 97.3 of 121.6 GiB of memory each.",
+        "The engine plan was refused, and nothing was started:",
+    ]
 
 
 def test_the_models_own_files(tmp_path):

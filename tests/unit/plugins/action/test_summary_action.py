@@ -82,6 +82,7 @@ def test_a_run_says_what_it_knows():
     assert found["heading"] == "site.yml: 2 nodes serve qwen3-8b"
     assert found["layers"] == (
         "access ok, os_stabilization ok, ray ok (2 of 2 nodes), engine ok (first token after 41 s),"
+        " verify ok (12.3 tokens/s)"
     )
     assert found[""] == "verify ok (12.3 tokens/s)"
     assert found["changed"] == "os_stabilization on all 2 nodes; ray on spark2"

@@ -13,6 +13,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
     catalogue,
     option_tables,
     recipe_variables,
+    report,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from engine_plans import foreign as planned
@@ -234,11 +235,9 @@ def test_files_that_a_recipe_may_take():
     assert planned(IMAGE, **own).plans
 
 
-def test_what_a_recipe_brings_is_always_printed():
-    assert (
-        brought(planned({}))
-        == "This recipe brings: no image; no packages; no host files; no outside addresses; no remote code"
-    )
+def test_what_a_recipe_brings_is_printed():
+    assert brought(planned({}, details=True)) == report.NOTHING
+    assert not any("This recipe brings" in line for line in planned({}).summary)
     result = planned({"requirements": ["evil-package==1.0"]})
     assert "packages evil-package==1.0;" in brought(result)
 

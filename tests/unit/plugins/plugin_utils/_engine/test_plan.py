@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -229,7 +230,9 @@ def test_a_plan_is_plain_data():
     result = made()
     for plan_ in result.plans.values():
         assert documents.load(json.loads(json.dumps(plan_.as_dict()))) == plan_
-    assert any("Tensor parallel over 4 nodes" in line for line in result.summary)
+    assert not any("Tensor parallel" in line or line.startswith("Command: ") for line in result.summary)
+    told = made(settings=over_ray(details=True)).summary
+    assert any("Tensor parallel over 4 nodes" in line for line in told) and told[-1].startswith("Command: ")
 
 
 def test_hazards_are_shown():
@@ -1080,12 +1083,47 @@ def test_assumed_facts():
 def test_expectations_and_figures_of_others():
     figure = {"nodes": 4, "tokens_per_second": 17, "source": "somebody"}
     result = made(4, active_gb=13, expected=[figure])
-    assert any("Expected for one stream:" in line for line in result.summary)
-    assert any("17 tokens/s with 1 stream(s) on vllm: reported, not repeated here" in line for line in result.summary)
     low, high = (getattr(result.plans["spark1"].here[0].expectation, key) for key in ("low", "high"))
     assert low < 17 * 2
     assert high > low
     assert made(2, expected=[figure]).plans["spark1"].here[0].expectation.published == ()
+
+
+def speed(**values):
+    return [line for line in made(4, **values).summary if line.startswith("Speed: ")]
+
+
+def test_how_fast_is_one_line():
+    figure = {"nodes": 4, "tokens_per_second": 17, "source": "somebody"}
+    other = {**figure, "engine": "sglang", "tokens_per_second": 5.3, "source": "else"}
+    many = {**figure, "streams": 8, "tokens_per_second": 42}
+    (line,) = speed(active_gb=13, expected=[other, figure, many])
+    assert re.fullmatch(
+        r"Speed: 17 tokens/s for one stream reported by others, \d+ to \d+ by the estimate \(source: somebody\)", line
+    )
+    assert speed(expected=[other]) == [
+        "Speed: 5.3 tokens/s for one stream with SGLang reported by others (source: else)"
+    ]
+    assert speed(expected=[figure, {**figure, "tokens_per_second": 18, "measured_here": True}])[0].startswith(
+        "Speed: 17 or 18 tokens/s for one stream reported by others (source: somebody; somebody)"
+    )
+    assert re.fullmatch(r"Speed: \d+ to \d+ tokens/s for one stream by the estimate .*", speed(active_gb=13)[0])
+    assert speed() == []
+    told = made(4, expected=[figure, many], settings=over_ray(details=True)).summary
+    assert "42 tokens/s with 8 stream(s) on vLLM: reported, not repeated here (somebody)" in told
+
+
+def test_a_plan_that_is_only_printed_begins_with_what_a_person_wants():
+    told = made(4, settings=over_ray(only_print=True)).summary
+    assert re.fullmatch(r"Fits: \S+ on 4 machines, 97.3 of 121.6 GiB of memory each", told[0])
+    assert re.fullmatch(r"Model: .+ with vLLM [\d.]+; room for \d+ requests of \d+ tokens at once, the .+ \d+", told[1])
+    assert re.search(r"about \d+ minutes plus \d+ GB to download once \(\d+ minutes at 1 Gb/s\); a later", told[2])
+    assert told[3].startswith("It changes ") and told[4].startswith("Endpoint: ")
+    alone = made(1, settings=over_ray(only_print=True, model="/models/mine"), weights_gb=6).summary
+    assert alone[0].startswith("Fits: ") and " on spark1, " in alone[0] and alone[0][-13:] == "GiB of memory"
+    assert "First run (site.yml): about 14 minutes; a later start: 1 minute (estimates)" in alone
+    assert not any(line.startswith(("First run", "It changes")) for line in made(4).summary)
+    assert made(1).summary[0].startswith("Does not fit: ")
 
 
 def test_ranks_with_a_gap_are_numbered_without_one_for_the_engine():

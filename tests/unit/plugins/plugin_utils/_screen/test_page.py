@@ -167,10 +167,46 @@ def test_a_playbook_that_takes_a_limit_says_how_to_go_on_with_dead_machines(play
     assert lines[3] == f"  {page.ASK_PREFLIGHT}" and lines[4].endswith(words)
 
 
-def test_a_terminal_breaks_sentences_and_nothing_that_is_copied():
-    told = ["Memory per node: 97.3 GiB of 121.6 GiB", "Table  of  columns", "key       KEY=$(ssh head 'sudo cut')"]
-    told += ["Command: vllm serve --port 8000", "then run .venv/bin/ansible-playbook site.yml"]
-    assert [line.fold for line in page.message("\n".join(told))] == [True, False, False, False, False]
+@pytest.mark.parametrize(
+    ("line", "rows"),
+    [
+        ("  short", ["  short"]),
+        ("  a sentence of words that is long", ["  a sentence of", "    words that is", "    long"]),
+        ("  1. a point of words", ["  1. a point of", "     words"]),
+        ("  warning  of two words", ["  warning  of two", "           words"]),
+        ("model     qwen, vllm on two nodes", ["model     qwen, vllm", "          on two", "          nodes"]),
+        # A command is not broken, and has a line of its own where it does not fit.
+        (
+            "  At any time: ansible-playbook x.yml -i y, on your own computer",
+            ["  At any time:", "    ansible-playbook x.yml -i y,", "    on your own", "    computer"],
+        ),
+        ("  next      .venv/bin/ansible-playbook x.yml  (so)", None),
+        ("key       KEY=$(ssh head 'sudo cut -f2 /x/y')", ["key       KEY=$(ssh head 'sudo cut -f2 /x/y')"]),
+        ("  the same with --limit '!a:!b' once", ["  the same with", "    --limit '!a:!b'", "    once"]),
+        ("  add: severity: {unknown: warn, other: warn}", ["  add:", "    severity: {unknown: warn, other: warn}"]),
+        # A row is broken between its cells.
+        ("  qwen3-32b  chat and more  12  4 x 8k", ["  qwen3-32b", "      chat and more", "      12  4 x 8k"]),
+        ("Done in 1 s. Whole log: ~/.local/state/x.log", ["Done in 1 s. Whole log:", "  ~/.local/state/x.log"]),
+    ],
+)
+def test_a_terminal_breaks_sentences_and_nothing_that_is_copied(line, rows):
+    told = page.folded(line, 23 if "log" in line else 20)
+    if rows is None:
+        rows = ["  next      .venv/bin/ansible-playbook x.yml", "            (so)"]
+    assert told == rows
+    assert page.folded(line, 1000) == [line]
+
+
+def test_all_but_diffs_may_be_broken():
+    lines = [*page.message("Memory: 97 GiB\nTable  of  columns"), *page.message("of one", "spark1")]
+    assert all(line.fold for line in lines)
+    clock = Clock()
+    screen = Page(clock=clock)
+    screen.play("Play", FOUR)
+    screen.task("Step")
+    screen.result(Result("spark1", "changed", diffs=(Diff("/f", ("+x",)),)))
+    folds = {line.text.split()[0]: line.fold for line in screen.end({}, False, "~/x.log")}
+    assert folds == {"Play": False, "changed": True, "/f": False, "+x": False, "Done": True}
 
 
 def test_what_ansible_says_of_its_own_folder_on_a_machine_is_known():

@@ -47,8 +47,8 @@ SITE = Run("site", NODES, HEAD, COMMANDS, layers=LAYERS, services=(SERVICE,), wa
 def test_a_first_run_ends_with_all_that_is_needed_to_use_it():
     assert summary.lines(SITE) == [
         "site.yml: 4 nodes serve qwen3-235b",
-        "layers    access ok, os_stabilization ok (a reboot is due on 1),",
-        "          fabric ok (switch 200 Gb/s MTU 9000 24 of 24 pings), ray ok (4 of 4 nodes),"
+        "layers    access ok, os_stabilization ok (a reboot is due on 1),"
+        " fabric ok (switch 200 Gb/s MTU 9000 24 of 24 pings), ray ok (4 of 4 nodes),"
         " engine ok (first token after 212 s), gateway ok (1 key), verify ok (23.4 tokens/s)",
         "model     qwen3-235b, vLLM on 4 nodes, context 32768 x 8 requests",
         "speed     23.4 tokens/s for one stream; the plan expects 12 to 41",
