@@ -31,7 +31,7 @@ FITS = {"fits": "Fits", "tight": "Fits tightly", "does not fit": "Does not fit"}
 # Under a plan of which nothing is started yet; the same for all services.
 CHANGES = (
     "It changes network ports of the cables, system settings, a packet filter, /opt/sparkmatrix, services"
-    " sparkmatrix-* (all: docs/reference.md); reset.yml undoes it"
+    " sparkmatrix-* (all: docs/reference.md). The way back: ansible-playbook reset.yml"
 )
 ASSUMED = "Assumed, as no machine was asked: network, addresses, memory (121.6 GiB of a GB10)"
 MORE = "All of it, with the engine's command line: add -e engine_plan_details=true"
@@ -160,7 +160,7 @@ def _takes(job: Job, head: ServicePlan) -> str:
     draft = job.used_draft
     files = job.weights.total / 1e9 if job.shaped else job.recipe.files_gb
     files += draft.weights_gb if draft and draft.model else 0.0
-    text = f"First run (site.yml): about {minutes:.0f} minutes"
+    text = f"First run: about {minutes:.0f} minutes"
     if head.model_cache:
         once, wait = " once" if job.several else "", files / expected_speed.GIGABIT_GB_PER_MIN
         text += f" plus {files:.0f} GB to download{once} ({wait:.0f} minutes at 1 Gb/s)"

@@ -1121,7 +1121,7 @@ def test_a_plan_that_is_only_printed_begins_with_what_a_person_wants():
     assert told[3].startswith("It changes ") and told[4].startswith("Endpoint: ")
     alone = made(1, settings=over_ray(only_print=True, model="/models/mine"), weights_gb=6).summary
     assert alone[0].startswith("Fits: ") and " on spark1, " in alone[0] and alone[0][-13:] == "GiB of memory"
-    assert "First run (site.yml): about 14 minutes; a later start: 1 minute (estimates)" in alone
+    assert "First run: about 14 minutes; a later start: 1 minute (estimates)" in alone
     assert not any(line.startswith(("First run", "It changes")) for line in made(4).summary)
     assert made(1).summary[0].startswith("Does not fit: ")
 
