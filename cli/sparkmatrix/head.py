@@ -40,8 +40,10 @@ class Head:
     typed: str = ""  # a password that was asked for before
     password: str | None = None  # of sudo, empty where it wants none; None: not known yet
 
-    def words(self, command: str, *options: str) -> list[str]:
+    def __post_init__(self) -> None:
         SOCKETS.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def words(self, command: str, *options: str) -> list[str]:
         program, *way = self.ssh
         return [program, *SHARED, *QUICK, *options, *way, self.to, command] if self.to else ["sh", "-c", command]
 

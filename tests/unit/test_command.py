@@ -13,7 +13,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import click
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import verbs
 from click.testing import CliRunner, Result
 from sparkmatrix import head, play
@@ -77,3 +79,134 @@ def test_a_verb_prints_and_runs_its_playbook(ran: list[list[str]], verb: str) ->
     assert name == f"sparkmatrix.cluster.{verbs.PLAYED[verb][0]}"
     assert words == ["-i", str(command.PLACE / "mine"), "--limit", "s1", "-v"]
     assert f"$ ansible-playbook {name} -i " in done.output
+
+
+def test_a_model_is_kept_after_it_has_answered(ran: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    file = command.PLACE / "mine/group_vars/sparks.yml"
+    before = file.read_text()
+    assert call("run", "minimax-m2.7-awq", "--check").return_value == 0
+    assert file.read_text() == before
+    monkeypatch.setattr(play, "CODES", {0: 1})  # it is refused
+    assert call("run", "minimax-m2.7-awq").return_value == 1
+    assert file.read_text() == before
+    monkeypatch.setattr(play, "CODES", {0: 0})
+    done = call("run", "minimax-m2.7-awq")
+    assert file.read_text() == before.replace("qwen3-8b # 16 GB", "minimax-m2.7-awq")
+    assert "+engine_recipe: minimax-m2.7-awq" in done.output and "-engine_recipe: qwen3-8b" in done.output
+    assert [words[-2:] for words in ran[1:]] == [["-e", "engine_recipe=minimax-m2.7-awq"]] * 2
+
+
+def test_which_inventory(ran: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The only one; one of several by its name, before or after the verb; a path."""
+    (command.PLACE / "left.unfinished").mkdir()
+    assert call("check").return_value == 0
+    other = command.PLACE / "other"
+    (command.PLACE / "mine").rename(other)
+    (command.PLACE / "third").mkdir()
+    assert isinstance(call("check").exception, click.UsageError)
+    monkeypatch.chdir(other)
+    for words in (
+        ("-i", "other", "check"),
+        ("check", "-i", "other"),
+        ("-i", "third", "check", "-i", str(other)),
+        ("-i", ".", "check"),
+    ):
+        call(*words)
+    assert [Path(words[3]).resolve().name for words in ran] == ["mine", *["other"] * 4]
+    said = call("-i", "nix", "check").exception
+    assert isinstance(said, click.ClickException) and "sparkmatrix/nix" in str(said) and " -i nix up" in str(said)
+
+
+def test_sudo_gets_its_password_through_a_pipe(ran: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(head.Head, "sudo", lambda _self: "s3cret")
+    done = call("check")
+    ((*words, option, path, secret),) = ran
+    assert (option, secret) == ("--become-password-file", "s3cret")
+    assert re.fullmatch(r"/dev/fd/[0-9]+", path) and "s3cret" not in f"{words}{done.output}"
+    assert "--ask-become-pass" in done.output  # what somebody would type
+    call("check", "-K")
+    assert ran[1][-1] == "-K"  # who wants to be asked by Ansible is
+
+
+@pytest.mark.parametrize(
+    ("ended", "code"), [(0, 0), (1, 1), (2, 1), (4, 4), (5, 1), (99, 130), (-2, 130), (130, 130), (250, 130)]
+)
+def test_exit_codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: int, code: int) -> None:
+    program = tmp_path / "ansible-playbook"
+    program.write_text(f"#!/bin/sh\n{'kill -INT $$' if ended < 0 else f'exit {ended}'}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(play.sys, "executable", str(tmp_path / "python"))
+    assert play.play("site", None) == code
+
+
+def test_nothing_is_changed_without_a_yes(ran: list[list[str]]) -> None:
+    for words in (("undo",), ("up",)):
+        assert isinstance(call(*words).exception, click.UsageError)  # no terminal
+    assert [words[1].rpartition(".")[2] for words in ran] == ["preflight"]
+    assert call("undo", "--yes").return_value == 0 and ran[-1][1].endswith(".reset")
+
+
+SSH = """#!/bin/sh
+# What of ssh is needed here: it runs the last word, or says whether a socket's tunnel is there.
+echo "$@" >> {log}
+case "$*" in
+  *"-O check"*) [ -e "$2" ] ;;
+  *"-O exit"*) rm "$2" ;;
+  *-fNM*) for word in "$@"; do case $word in */sm-*) touch "$word" ;; esac; done ;;
+  *) for word in "$@"; do last=$word; done; PATH={bin}:$PATH sh -c "$last" ;;
+esac
+"""
+SUDO = """#!/bin/sh
+case "$*" in
+  "-n true") exit {asks} ;;
+  "-k -S"*) read -r word; [ "$word" = s3cret ] || exit 9; shift 4 ;;
+  *) shift ;;
+esac
+shift; printf '%s: ' "$*"; cat
+"""
+
+
+@pytest.fixture(name="machine")
+def _machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> head.Head:
+    """A head whose sudo wants a password."""
+    for name, text in (("ssh", SSH), ("sudo", SUDO)):
+        (tmp_path / name).write_text(text.format(log=tmp_path / "log", bin=tmp_path, asks=1))
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setattr(head, "SOCKETS", tmp_path / "cp")
+    return head.Head("spark1", (str(tmp_path / "ssh"),), "me@192.0.2.1")
+
+
+def test_a_password_goes_to_sudo_and_to_nobody_else(machine: head.Head, tmp_path: Path) -> None:
+    machine.typed = "s3cret"
+    assert machine.run(("ask",), "Hello", capture=True) == (0, "ask: Hello")
+    # It was typed for the login, and sudo wants none: it would be what the model is asked.
+    (tmp_path / "sudo").write_text(SUDO.format(asks=0))
+    other = head.Head("spark1", machine.ssh, machine.to, typed="s3cret")
+    assert other.run(("ask",), "Hello", capture=True) == (0, "ask: Hello")
+    assert "s3cret" not in (tmp_path / "log").read_text()
+
+
+def test_a_tunnel_is_used_again_and_closed(machine: head.Head) -> None:
+    port = machine.tunnel("127.0.0.1", 8000)
+    assert machine.tunnel("127.0.0.1", 8000) == port
+    machine.tunnel("spark2-fabric", 8000)
+    # The same name in another cluster is another machine.
+    assert head.Head("spark1", machine.ssh, "me@192.0.2.9").close() == 0
+    assert (machine.close(), machine.close()) == (2, 0)
+
+
+def test_the_head_itself_needs_no_tunnel(machine: head.Head) -> None:
+    assert head.Head("spark1", (), "").tunnel("127.0.0.1", 8000) == 8000
+
+
+def test_the_head_of_an_inventory(ran: list[list[str]]) -> None:
+    (command.PLACE / "mine/hosts.yml").write_text(
+        "all: {children: {sparks: {vars: {ansible_user: me}, hosts: {"
+        "b: {ansible_host: 192.0.2.2, spark_rank: 1}, a: {ansible_host: '{{ at }}', at: 192.0.2.1, spark_rank: 0,"
+        " ansible_ssh_private_key_file: /k}}}}}\n"
+    )
+    found = head.of(command.PLACE / "mine", "")
+    assert (found.host, found.to, found.ssh) == ("a", "me@192.0.2.1", ("ssh", "-i", "/k"))
+    (command.PLACE / "mine/hosts.yml").write_text("all: {children: {sparks: {hosts: {}}}}\n")
+    with pytest.raises(SparkError):
+        head.of(command.PLACE / "mine", "")

@@ -38,13 +38,13 @@ class Choice:
     def instead(self, model: str) -> str:
         """The text with this model. A remark behind the old one was about that one, and goes."""
         rest, newline, below = self.text[self.end :].partition("\n")
-        kept = "" if rest.lstrip().startswith("#") else rest
+        kept = "\r" * rest.endswith("\r") if rest.lstrip().startswith("#") else rest
         return f"{self.text[: self.start]}{model}{kept}{newline}{below}"
 
     def keep(self, model: str) -> list[str]:
         """Write it; the lines that differ, as a diff has them. The file is whole at any moment; its rights stay."""
         new = self.instead(model)
-        if self.path.read_text(encoding="utf-8") != self.text:
+        if self.path.read_bytes().decode("utf-8") != self.text:
             raise SparkError("it was changed meanwhile", str(self.path), f"Write there: {VARIABLE}: {model}")
         real = self.path.resolve()
         handle, name = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name}.")
@@ -61,7 +61,7 @@ def find(inventory: Path) -> Choice:
     for path in _files(inventory):
         looked.append(path)
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_bytes().decode("utf-8")
             top = yaml.compose(text, Loader=yaml.SafeLoader)
         except (OSError, ValueError, yaml.YAMLError) as exc:
             raise SparkError("the inventory cannot be read", str(path), " ".join(str(exc).split())) from exc
@@ -73,7 +73,10 @@ def find(inventory: Path) -> Choice:
                 )
             if not isinstance(value, yaml.ScalarNode) or not _NAME.fullmatch(value.value):
                 raise SparkError(f"{VARIABLE} is no plain name of a model", str(path), "Change it there")
-            return Choice(path, text, value.start_mark.index, value.end_mark.index)
+            found = Choice(path, text, value.start_mark.index, value.end_mark.index)
+            if found.model == value.value:
+                return found
+            raise SparkError(f"{VARIABLE} has more than the plain name of a model", str(path), "Change it there")
     remedy = f"Add to {looked[0] if looked else inventory / 'group_vars/sparks.yml'}: {VARIABLE}: MODEL"
     raise SparkError("no file of the inventory says which model is served", str(inventory), remedy)
 

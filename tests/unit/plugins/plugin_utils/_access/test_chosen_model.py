@@ -1,0 +1,87 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import chosen_model
+
+HOSTS = "all: {children: {sparks: {hosts: {spark1: {spark_rank: 0}}}}}\n"
+NAMES = "hosts.yml", "group_vars/sparks.yml", "group_vars/all.yml", "group_vars/sparks/models.yml"
+
+
+def inventory(place: Path, **files: str) -> Path:
+    for name, text in {"hosts.yml": HOSTS, **files}.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(text)
+    return place
+
+
+@pytest.mark.parametrize(
+    ("text", "after"),
+    [
+        # A remark behind the old one was about that; all the rest stays to the byte.
+        ("# a\nengine_recipe: old # 16 GB\n# b: 1\nx:   'y'\n", "# a\nengine_recipe: new\n# b: 1\nx:   'y'\n"),
+        ("engine_recipe:   'old'\r\nz: &a 1\r\n", "engine_recipe:   new\r\nz: &a 1\r\n"),
+        ("engine_recipe: old # b\r\n", "engine_recipe: new\r\n"),
+        ("\ufeffengine_recipe: old\n", "\ufeffengine_recipe: new\n"),
+        ("---\nengine_recipe: old", "---\nengine_recipe: new"),
+        ("{engine_recipe: old, x: 1}\n", "{engine_recipe: new, x: 1}\n"),
+        (
+            "secret: !vault |\n  $ANSIBLE_VAULT\nengine_recipe: old\n",
+            "secret: !vault |\n  $ANSIBLE_VAULT\nengine_recipe: new\n",
+        ),
+    ],
+)
+@pytest.mark.parametrize("name", NAMES[1:])
+def test_one_line_changes(tmp_path: Path, name: str, text: str, after: str) -> None:
+    place = inventory(tmp_path)
+    path = place / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode())
+    path.chmod(0o640)
+    found = chosen_model.find(place)
+    assert (found.path, found.model) == (path, "old")
+    lines = found.keep("new")
+    assert path.read_bytes().decode() == after
+    assert [line[0] for line in lines] == ["-", "+"] and path.stat().st_mode & 0o777 == 0o640
+    assert list(path.parent.glob(".*")) == []
+
+
+def test_it_stands_in_the_file_of_the_hosts_too(tmp_path: Path) -> None:
+    text = "all:\n  children:\n    sparks:\n      vars:\n        engine_recipe: old\n      hosts: {a: {}}\n"
+    place = inventory(tmp_path, **{"hosts.yml": text})
+    for where in (place, place / "hosts.yml"):
+        assert chosen_model.find(where).instead("new") == text.replace("old", "new")
+
+
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        ({}, ("no file", "engine_recipe: MODEL")),
+        ({"group_vars/sparks.yml": "engine_services: {a: {}}\n"}, ("several models", "group_vars/sparks.yml")),
+        ({"group_vars/sparks.yml": "engine_recipe: '{{ mine }}'\n"}, ("no plain name", "group_vars/sparks.yml")),
+        ({"group_vars/sparks.yml": "engine_recipe: !x 'a'\n"}, ("more than the plain name",)),
+        ({"group_vars/sparks.yml": "engine_recipe: [a]\n"}, ("no plain name",)),
+        ({"group_vars/sparks.yml": "a: [\n"}, ("cannot be read", "line 2")),
+    ],
+)
+def test_what_is_no_line_of_its_own_is_left_to_its_owner(
+    tmp_path: Path, files: dict[str, str], says: tuple[str]
+) -> None:
+    with pytest.raises(SparkError) as refused:
+        chosen_model.find(inventory(tmp_path, **files))
+    assert [part for part in says if part not in str(refused.value)] == []
+
+
+def test_what_somebody_else_has_written_meanwhile_stays(tmp_path: Path) -> None:
+    place = inventory(tmp_path, **{NAMES[1]: "engine_recipe: old\n"})
+    found = chosen_model.find(place)
+    (place / NAMES[1]).write_text("engine_recipe: other\n")
+    with pytest.raises(SparkError):
+        found.keep("new")
+    assert (place / NAMES[1]).read_text() == "engine_recipe: other\n"
