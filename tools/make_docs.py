@@ -154,8 +154,8 @@ def troubleshooting(_old: str) -> str:
         "",
         "| It says | Do |",
         "|---|---|",
-        "| `ansible-playbook site.yml …`, run `playbooks/stop.yml` | by the command `sparkmatrix ansible site …`, `sparkmatrix"
-        " stop` ([verbs](command.md#verbs)); in the folder of a clone, with your inventory:"
+        "| `ansible-playbook site.yml …`, run `playbooks/stop.yml` | by the command `sparkmatrix ansible site …`,"
+        " `sparkmatrix stop` ([verbs](command.md#verbs)); in the folder of a clone, with your inventory:"
         " `.venv/bin/ansible-playbook site.yml -i inventories/mine …` (a run prints it so that it can be copied) |",
         "| `engine_…`, `fabric_…`, the recipe | a setting: write it into `group_vars/sparks.yml` of your inventory."
         " An environment variable: a line of `engine_environment` there |",
