@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import getpass
+import json
 import os
 import shutil
 import subprocess
@@ -37,9 +38,9 @@ def inventory(place: Path, where: str, called: str) -> tuple[int, str]:
     own_key()
     unfinished = place.with_suffix(UNFINISHED)
     shutil.rmtree(unfinished, ignore_errors=True)
-    found = {"addresses": " ".join(one.address for one in machines), "fingerprints": keys, "inventory": unfinished}
-    words = [word for name, value in found.items() for word in ("-e", f"discover_{name}='{value}'")]
-    code = play("discover", None, ("-u", user, *words), passwords, called=called)
+    found = {"addresses": " ".join(one.address for one in machines), "fingerprints": keys, "inventory": str(unfinished)}
+    words = json.dumps({f"discover_{name}": value for name, value in found.items()})
+    code = play("discover", None, ("-u", user, "-e", words), passwords, called=called)
     code = code or play("bootstrap", unfinished, ("-e", f"node_fingerprint={keys}"), passwords, called=called)
     if code == DONE:
         os.replace(unfinished, place)

@@ -11,6 +11,8 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -40,34 +42,31 @@ def play(
     called: str = "",
     as_json: bool = False,
 ) -> int:
-    """Passwords go through pipes: they are in no file, argv or variable."""
+    """Passwords go through pipes with names, which Ansible wants: they are in no file, argv or variable."""
     words = [f"sparkmatrix.cluster.{name}", *(("-i", str(place)) if place else ()), *options]
     asked = [option for option, word in zip(("--ask-pass", "--ask-become-pass"), passwords or ()) if word]
     click.secho(f"$ ansible-playbook {short(shlex.join([*words, *asked]))}", fg="bright_black", err=True)
-    pipes = {}
-    for option, word in zip(("--connection-password-file", "--become-password-file"), passwords or ()):
-        if word:
-            pipes[option], write = os.pipe()
-            os.write(write, word.encode())
-            os.close(write)
-    more = [word for option, pipe in pipes.items() for word in (option, f"/dev/fd/{pipe}")]
     own = {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), verbs.CALLED_BY: called}
-    process = subprocess.Popen(
-        [str(Path(sys.executable).with_name("ansible-playbook")), *words, *more],
-        env={**os.environ, **own, **({"ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json"} if as_json else {})},
-        pass_fds=tuple(pipes.values()),
-        stdout=subprocess.PIPE if as_json else None,
-        text=True,
-    )
-    for pipe in pipes.values():
-        os.close(pipe)
-    said = ""
-    while process.returncode is None:
-        try:
-            said += process.stdout.read() if process.stdout else ""
-            process.wait()
-        except KeyboardInterrupt:
-            continue  # Ansible has got it as well, and ends what it does
+    with tempfile.TemporaryDirectory(prefix="sparkmatrix-") as folder:
+        for option, word in zip(("--connection-password-file", "--become-password-file"), passwords or ()):
+            if word:
+                pipe = Path(folder, option.strip("-"))
+                os.mkfifo(pipe, 0o600)
+                threading.Thread(target=pipe.write_text, args=(word,), daemon=True).start()
+                words += [option, str(pipe)]
+        process = subprocess.Popen(
+            [str(Path(sys.executable).with_name("ansible-playbook")), *words],
+            env={**os.environ, **own, **({"ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json"} if as_json else {})},
+            stdout=subprocess.PIPE if as_json else None,
+            text=True,
+        )
+        said = ""
+        while process.returncode is None:
+            try:
+                said += process.stdout.read() if process.stdout else ""
+                process.wait()
+            except KeyboardInterrupt:
+                continue  # Ansible has got it as well, and ends what it does
     code = CODES.get(process.returncode, REFUSED if 0 < process.returncode < 128 else INTERRUPTED)
     if as_json:
         click.echo(json.dumps(run_document.document(name, code, said), indent=1))
