@@ -148,7 +148,7 @@ def test_every_inventory_loads(name):
 def test_the_plan_is_printed_without_a_machine(tmp_path):
     done = play("playbooks/plan.yml", "-i", inventory(tmp_path, TWO), "-e", "engine_recipe=gpt-oss-120b")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Nothing was asked of the 2 node(s)" in " ".join(done.stdout.split())
+    assert "Assumed, as no machine was asked: " in " ".join(done.stdout.split())
     assert "no answer" not in done.stdout and "nothing was changed" in done.stdout
 
 
@@ -166,7 +166,7 @@ def test_recipes_are_listed_for_an_inventory_or_a_number(tmp_path):
         lines = done.stdout.splitlines()
         (heading,) = [line for line in lines if line.split()[:2] == ["Name", "For"]]
         (found,) = [line for line in lines if line.split()[:1] == ["minimax-m2.7-awq"]]
-        assert heading.index("Context") == found.index("2 x 65536")
+        assert heading.index("Context") == found.index("2 x 64k")
     none = play("playbooks/recipes.yml")
     assert "recipes_nodes=2" in " ".join(none.stdout.split())
     assert "No inventory" not in none.stderr and "implicit localhost" not in none.stderr
@@ -390,7 +390,7 @@ def test_a_machine_that_is_off_is_told_in_seconds(tmp_path, strangers):
     said = done.stdout + done.stderr
     assert done.returncode != 0
     both = "spark1, spark2: the machine could not be read: Failed to connect to the host via ssh: "
-    assert f"{both}{says.replace('192.0.2.1', '<address>')}" in said
+    assert f"{both}{says}" in said
     asked = pathlib.Path(strangers["ASKED"]).read_text().splitlines()
     # Two attempts on each machine, of five seconds at most, and nothing after them.
     assert len(asked) == 4 and all("ConnectTimeout=5 " in line for line in asked)

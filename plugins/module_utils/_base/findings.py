@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -87,19 +88,38 @@ def refusal(title: str, findings: Iterable[Finding]) -> str:
 
 
 _ITSELF = "\0"  # the name of the host that something is said of
+_WITH_IT = re.compile(rf"([\w@./-]*){_ITSELF}([\w.-]*\w)?")  # the word that it is in
 
 
 def alike(said: Iterable[tuple[str, Any, str]]) -> list[tuple[list[str], Any, str]]:
     """(host, what belongs to it, text) as (hosts, what belongs to them, text): what is said alike of several hosts,
-    but for their own names, once. Nothing is alike that is said of no host."""
+    but for their own names, once, with the names of the others behind that of the first. Nothing is alike that is said
+    of no host."""
     found: dict[Any, list[str]] = {}
+    said = list(said)
+    times = Counter((beside, text) for _host, beside, text in said)
     for place, (host, beside, text) in enumerate(said):
-        own = re.sub(rf"\b{re.escape(host)}\b", _ITSELF, text) if host else text
+        differs = host and times[beside, text] == 1
+        own = re.sub(rf"\b{re.escape(host)}\b", _ITSELF, text) if differs else text
         found.setdefault((beside, own, None if host else place), []).append(host)
     return [
-        (list(dict.fromkeys(hosts)), beside, own.replace(_ITSELF, hosts[0] if len(set(hosts)) == 1 else "<name>"))
+        (list(dict.fromkeys(hosts)), beside, _of(list(dict.fromkeys(hosts)), own))
         for (beside, own, _place), hosts in found.items()
     ]
+
+
+def _of(hosts: Sequence[str], text: str) -> str:
+    def each(at: re.Match[str]) -> str:
+        names = [hosts[0], *named(hosts[1:]).split(", ")] if hosts[1:] else hosts
+        return and_others([f"{at[1]}{name}{at[2] or ''}" for name in names])
+
+    return _WITH_IT.sub(each, text)
+
+
+def and_others(names: Iterable[str]) -> str:
+    """The first, which may be copied with the words around it, and the others behind it."""
+    first, *others = dict.fromkeys(names)
+    return f"{first} (and {', '.join(others)})" if others else first
 
 
 def named(hosts: Sequence[str]) -> str:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, and_others
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.login import login
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import Context
 
@@ -20,7 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.bas
 REMEDIES: tuple[tuple[str, str], ...] = (
     (
         "not in the sudoers|not allowed to (run|execute)|may not run sudo",
-        "At the machine, let the login use sudo: sudo usermod -aG sudo <login>",
+        "At the machine, let the login use sudo: sudo usermod -aG sudo {login}",
     ),
     (
         "booting up|shutting down|going down|unprivileged users",
@@ -120,31 +119,34 @@ REMEDIES: tuple[tuple[str, str], ...] = (
         "The connection broke after the login: did the machine restart, or lose its network (Wi-Fi)? Run again; if it "
         "breaks again, look there: sudo journalctl -b -1 -n 50",
     ),
-    ("", "Try it by hand: ansible -m sparkmatrix.cluster.node_info <host> -b -vvv"),
+    ("", "Try it by hand: ansible -m sparkmatrix.cluster.node_info {hosts} -b -vvv"),
 )
 
 
 def check_reached(context: Context) -> Iterator[Finding]:
-    said = {host: " ".join(text.split()).removeprefix("Task failed: ") for host, text in context.failures.items()}
-    general = {host: re.sub(r"\bto host \S+ port\b", "to host <address> port", text) for host, text in said.items()}
-    alike = Counter(general.values())
-    for host, own in said.items():
-        way = login(host, context.hosts.get(host, {}))
-        text = general[host] if alike[general[host]] > 1 else own
-        if alike[text] > 1:
-            way = replace(way, to="<login>@<address>")  # told once, for all of them
+    logins = {host: login(host, context.hosts.get(host, {})) for host in context.failures}
+    alike: dict[str, dict[str, str]] = {}  # what is said, by host the address in it
+    for host, said in context.failures.items():
+        text = " ".join(said.split()).removeprefix("Task failed: ")
+        found = re.search(r"\bto host (\S+) port\b", text)
+        address = found[1] if found else logins[host].address or host
+        alike.setdefault(re.sub(rf"(?<![\w.-]){re.escape(address)}(?![\w-])", "\0", text), {})[host] = address
+    for general, hosts in alike.items():  # told once, for all of them
+        text = general.replace("\0", and_others(hosts.values()))
+        ways = [logins[host] for host in hosts]
+        first = ways[0]
+        way = replace(first, to=and_others(one.to for one in ways))
         changed = re.search(r"ost key for ([\w.:\[\]-]+) has changed", text)
         place = re.search(r"ffending [\w ]+ in (\S+?):\d", text)
         file = f"-f {shlex.quote(place[1])} " if place and not place[1].endswith("/.ssh/known_hosts") else ""
-        known = way.known if alike[text] > 1 else shlex.quote(way.known)
-        remedy = next(remedy for words, remedy in REMEDIES if re.search(words, text.lower()))
-        yield Finding(
-            host,
-            f"the machine could not be read: {text or 'no reason given'}",
-            remedy.format(
-                forget=f"ssh-keygen {file}-R {shlex.quote(changed[1]) if changed else known}",
-                copy=way.copy_key,
-                port=way.port or 22,
-                ssh=f"{way.ssh} {way.to}",
-            ),
+        known = shlex.quote(changed[1]) if changed else and_others(shlex.quote(one.known) for one in ways)
+        remedy = next(remedy for words, remedy in REMEDIES if re.search(words, text.lower())).format(
+            forget=f"ssh-keygen {file}-R {known}",
+            copy=way.copy_key,
+            port=first.port or 22,
+            ssh=f"{way.ssh} {way.to}",
+            login=first.to.rpartition("@")[0] or "<login>",
+            hosts=",".join(hosts),
         )
+        for host in hosts:
+            yield Finding(host, f"the machine could not be read: {text or 'no reason given'}", remedy)

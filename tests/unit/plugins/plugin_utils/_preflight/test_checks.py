@@ -430,13 +430,17 @@ def test_machines_that_cannot_be_read(message, remedy):
     assert "Task failed" not in text
 
 
-def test_what_is_said_of_several_machines_has_no_address_of_one():
+def test_what_is_said_of_several_machines_names_all_of_them():
     lost = dict.fromkeys(("spark1", "spark2"), f"{VIA}@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @")
     (text,) = {text.partition(": ")[2] for _name, text in examine(context({"fabric"}, failures=lost))}
-    assert "ssh-keygen -R <address>; " in text and "ssh <login>@<address>" in text
+    both = "198.51.100.11 (and 198.51.100.12)"
+    assert f"ssh-keygen -R {both}; " in text and f": ssh {both}. " in text
     off = {f"spark{n}": f"{VIA}connect to host 192.0.2.{n} port 22: No route to host" for n in (1, 2)}
     (text,) = {text.partition(": ")[2] for _name, text in examine(context({"fabric"}, failures=off))}
-    assert "host <address> port 22: No route" in text and "by hand: ssh <login>@<address>" in text
+    assert "host 192.0.2.1 (and 192.0.2.2) port 22: No route" in text and f"by hand: ssh {both}" in text
+    closed = {f"spark{n}": f"{VIA}nvidia@198.51.100.{n + 10}: Permission denied (publickey)." for n in (1, 2)}
+    (text,) = {text.partition(": ")[2] for _name, text in examine(context({"fabric"}, failures=closed))}
+    assert f"nvidia@{both}: Permission denied" in text and f"ssh-copy-id {both}" in text
 
 
 CASES = [

@@ -108,7 +108,8 @@ def test_what_is_alike_on_several_machines_stands_once_with_their_names(outcome)
     page = view([at(1, verdicts=tuple(verdicts))])
     shown = places(page.by[outcome])
     assert [where for where, _one in shown] == ["spark1..spark3 eth0", "spark1..spark3 eth1"]
-    assert (shown[0][1].verdict.found, shown[0][1].verdict.remedy) == ("<name> is slow", "Look at <name>")
+    who = "spark1 (and spark2, spark3)"
+    assert (shown[0][1].verdict.found, shown[0][1].verdict.remedy) == (f"{who} is slow", f"Look at {who}")
 
 
 def test_the_cluster_in_a_line():

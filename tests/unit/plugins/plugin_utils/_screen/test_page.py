@@ -150,7 +150,10 @@ def test_machines_that_do_not_answer_are_named_in_one_line():
         f"  {page.ASK_PREFLIGHT}",
     ]
     lines = run(("Look", 3, *(Result(host, "unreachable", text=f"no {host}.local") for host in reversed(FOUR))))
-    assert lines[1:3] == ["  FAILED   Look: no answer (4 nodes, 3 s)", "  spark1..spark4: no <name>.local"]
+    assert lines[1:3] == [
+        "  FAILED   Look: no answer (4 nodes, 3 s)",
+        "  spark1..spark4: no spark1.local (and spark2..spark4.local)",
+    ]
     assert lines[-1].startswith("FAILED")
 
 
@@ -334,7 +337,7 @@ def test_what_is_said_of_several_hosts_is_said_once():
     ]
     assert page.merged("\n".join(f"{host}: not checked" for host in FOUR), FOUR) == "spark1..spark4: not checked"
     unknown = "\n".join(f"{host}: no address of {host}.local" for host in FOUR[:2])
-    assert page.merged(unknown, FOUR) == "spark1, spark2: no address of <name>.local"
+    assert page.merged(unknown, FOUR) == "spark1, spark2: no address of spark1.local (and spark2.local)"
     assert page.merged(f"{unknown}\nspark3: I am spark3", FOUR).endswith("\nspark3: I am spark3")
     assert page.merged("spark1  0  1: table\n\nend", FOUR) == "spark1  0  1: table\n\nend"
 

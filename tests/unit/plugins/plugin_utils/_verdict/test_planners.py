@@ -82,8 +82,8 @@ def test_what_failed_is_said_with_limit_and_remedy():
 def test_what_is_alike_on_several_machines_is_said_once_with_their_names():
     alike = [replace(one, hosts=(host,), found=f"{host} knows nothing") for one in (UNKNOWN, SLOW) for host in HOSTS]
     found = judged(planners.part(verdicts=[*alike, replace(SLOW, hosts=HOSTS)]))
-    assert found["lines"][1:] == ["not measured: spark1, spark2: <name> knows nothing."]
-    assert "  1. spark1, spark2 rocep1s0f0: <name> knows nothing" in found["refusal"]
+    assert found["lines"][1:] == ["not measured: spark1, spark2: spark1 (and spark2) knows nothing."]
+    assert "  1. spark1, spark2 rocep1s0f0: spark1 (and spark2) knows nothing" in found["refusal"]
     assert "  2. spark1 - spark2 rocep1s0f0: 13 Gb/s" in found["refusal"] and "  3. " not in found["refusal"]
     # A machine that reads it, and a case of JUnit, has one host each.
     assert found["not_measured"] == 2 and len(found["run"]["verdicts"]) == 5
