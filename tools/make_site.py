@@ -28,7 +28,7 @@ from sphinx.application import Sphinx
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FRONT = "docs/README.md"
-PAGES = ("*.md", "docs/*.md", "docs/*/*.md", "roles/*/README.md", "tests/lab/README.md", "options/*.rst")
+PAGES = ("*.md", "docs/*.md", "docs/*/*.md", "roles/*/README.md", "options/*.rst")
 # Of what git has, where links of the guides lead.
 FOLDERS = ("changelogs", "docs", "inventories", "molecule", "playbooks", "plugins", "roles", "tests")
 COPIED = ("*.md", "LICENSE", "site.yml", *FOLDERS)
