@@ -7,7 +7,7 @@
 somebody does who has nothing else. With each Python of the tests a new environment gets what the guide tells users to
 install; the archive is installed there, with its dependencies out of the package ``ansible`` and nowhere else; every
 playbook is loaded by its full name, and one plans a cluster. Beside the archive a list of what is in it and what it
-needs (SBOM, CycloneDX 1.6), and the sums.
+needs (SBOM, CycloneDX 1.6), and the sums. The wheel of the command goes the same way.
 
     tools/release.py DIRECTORY [--trial]
 
@@ -22,6 +22,7 @@ import gzip
 import hashlib
 import io
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -42,6 +43,7 @@ INSTALLED = re.compile(r"pip install '(ansible\b[^']+)' -r requirements\.txt")
 # What of the guide's first example has to come out.
 INVENTORY, RECIPE = "inventories/2spark", "minimax-m2.7-awq"
 PLANNED = ("Fits: ", "Endpoint: http://127.0.0.1:8000/v1 on spark1")
+EPOCH = "1577836800"  # of the files in a wheel, which is one for each commit anyway
 LOCKS = "roles/*/files/locks/*.txt"  # what is installed on nodes
 LOCKED = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;]+)")
 MANIFEST, FILES = "MANIFEST.json", "FILES.json"
@@ -84,6 +86,15 @@ def build(commit: str, source: pathlib.Path) -> bytes:
     run(str(BIN / "ansible-galaxy"), "collection", "build", "--output-path", str(place), where=source)
     (made,) = place.glob("*.tar.gz")
     return settled(made.read_bytes(), time_of(commit))
+
+
+def wheel(source: pathlib.Path) -> bytes:
+    """The command with the collection in it, from a copy of the commit. Its other collections are those of ``.venv``."""
+    words = (str(BIN / "python"), "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--wheel-dir")
+    settled_times = {**os.environ, "SOURCE_DATE_EPOCH": EPOCH}
+    run(*words, str(source.parent), str(source / "cli"), where=source, environment=settled_times)
+    (made,) = source.parent.glob("*.whl")
+    return made.read_bytes()
 
 
 def time_of(commit: str) -> int:
@@ -151,6 +162,21 @@ def use(archive: pathlib.Path, source: pathlib.Path, python: pathlib.Path, place
     return f"{len(every)} playbooks load and one plans with ansible {ansible} on Python {version}"
 
 
+def use_command(made: pathlib.Path, python: pathlib.Path, place: pathlib.Path) -> str:
+    """The wheel alone, as pipx and uvx install it, with what the index has today; says how large all of it is."""
+    environment, empty = place / "command", place / "nothing"
+    empty.mkdir()
+    run(str(python), "-m", "venv", "--without-pip", str(environment), where=empty)
+    target = str(environment / "bin/python")
+    run(str(python), "-m", "pip", "--python", target, "install", "--quiet", "--no-compile", str(made), where=empty)
+    alone = {"HOME": str(place), "PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
+    said = run(str(environment / "bin/sparkmatrix"), "plan", RECIPE, where=empty, environment=alone)
+    if missing := [text for text in PLANNED if text not in said]:
+        raise SystemExit(f"sparkmatrix plan does not say {missing}:\n{said[-4000:]}")
+    size = sum(path.stat().st_size for path in environment.rglob("*") if path.is_file())
+    return f"the command plans too, {len(made.read_bytes()) / 1e6:.1f} MB, installed {size / 1e6:.0f} MB"
+
+
 def asked_for(source: pathlib.Path) -> str:
     """The range of the package ansible that the guide tells users to install."""
     found = INSTALLED.search((source / GUIDE).read_text())
@@ -213,24 +239,32 @@ def main(arguments: list[str]) -> int:
         place = pathlib.Path(temporary)
         source = place / "one/source"
         archive, again = build(commit, source), build(commit, place / "two/source")
-        if archive != again:
+        command, another = wheel(source), wheel(place / "two/source")
+        if (archive, command) != (again, another):
             raise SystemExit("two builds of the same commit differ")
         options.directory.mkdir(parents=True, exist_ok=True)
         version = str(yaml.safe_load((source / "galaxy.yml").read_text())["version"])
         path = options.directory / f"sparkmatrix-cluster-{version}.tar.gz"
         path.write_bytes(archive)
+        made = options.directory / f"sparkmatrix-{version}-py3-none-any.whl"
+        made.write_bytes(command)
         said = []
         for name in PYTHONS:
             if (ROOT / name / "bin/python").exists() and not (ROOT / name).is_symlink():
                 with tempfile.TemporaryDirectory(dir=place) as alone:  # half a gigabyte, so one after the other
                     python = ROOT / name / "bin/python"
                     said.append(use(path.resolve(), source, python, pathlib.Path(alone)))
+                    said.append(use_command(made.resolve(), python, pathlib.Path(alone)))
         bill = options.directory / f"{path.name.removesuffix('.tar.gz')}.cdx.json"
         bill.write_text(json.dumps(contents(source, archive, time_of(commit)), indent=2) + "\n")
-    sums = [f"{hashlib.sha256(one.read_bytes()).hexdigest()}  {one.name}" for one in (path, bill)]
+    sums = [f"{hashlib.sha256(one.read_bytes()).hexdigest()}  {one.name}" for one in (path, made, bill)]
     (options.directory / "SHA256SUMS").write_text("\n".join(sums) + "\n")
     print("\n".join(sums))
-    kind = f"A trial, no release: {reason}" if reason else f"Ready to publish: ansible-galaxy collection publish {path}"
+    kind = (
+        f"A trial, no release: {reason}"
+        if reason
+        else f"Ready to publish: ansible-galaxy collection publish {path}; twine upload {made}"
+    )
     print(f"{len(archive) / 1e6:.2f} MB, built twice alike. {'; '.join(said)}. {kind}")
     return 0
 

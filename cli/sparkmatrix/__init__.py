@@ -9,7 +9,6 @@ import shutil
 import sys
 from pathlib import Path
 
-VERSION = "0.2.0"
 PLACE = Path("~/sparkmatrix").expanduser()  # of inventories, a folder each
 USUAL, UNFINISHED = "mine", ".unfinished"
 _WHEEL = Path(__file__).parent / "house"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _node_program
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import endpoint
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import chosen_model
@@ -22,7 +23,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import s
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import verbs
 from click.shell_completion import CompletionItem
 
-from sparkmatrix import COLLECTION, PLACE, UNFINISHED, USUAL, VERSION, called, first, head, short, stems
+from sparkmatrix import COLLECTION, PLACE, UNFINISHED, USUAL, called, first, head, short, stems
 from sparkmatrix.play import DONE, INTERRUPTED, REFUSED, Passwords, play
 
 OPTIONS = "Further options are those of ansible-playbook: -e, --tags, --limit, --check, --diff, -v."
@@ -91,7 +92,7 @@ def _named(ctx: click.Context, _parameter: click.Parameter, value: str | None) -
 
 @click.group(cls=Verbs, epilog=CODES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("-i", metavar="NAME|PATH", help="Inventory: a name below ~/sparkmatrix, or a path.", callback=_named)
-@click.version_option(VERSION)
+@click.version_option(_node_program.VERSION)
 def main(**_values: Any) -> None:
     """One LLM server out of 1 to N DGX Spark machines.
 

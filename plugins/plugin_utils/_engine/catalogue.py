@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
@@ -60,6 +61,24 @@ class Entry:
             f"{recipe.concurrency} x {recipe.context}".replace(f"x {thousands * 1024}", f"x {thousands}k"),
             f"{recipe.files_gb + draft:.0f}",
         )
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """For programs. ``tokens_per_s``: as others report it, else ``estimate``, the most of it, or neither."""
+        recipe = self.recipe
+        return {
+            "name": recipe.name,
+            "model": recipe.model,
+            "task": recipe.task,
+            "sparks": [recipe.min_nodes, recipe.max_nodes],
+            "tokens_per_s": self.published or None,
+            "estimate": round(self.estimate, 1) or None,
+            "context": recipe.context,
+            "requests": recipe.concurrency,
+            "download_gb": round(recipe.files_gb + (recipe.draft.weights_gb if recipe.draft else 0.0), 1),
+            "memory": self.verdict,
+            "licence_to_accept": recipe.gated,
+        }
 
     @property
     def details(self) -> list[str]:

@@ -111,7 +111,7 @@ def list_recipes(options: Options) -> dict[str, Any]:
     ]
     lines += [] if words else ["More of some: -e recipes_search=coding, or a part of the name."]
     lines.append("The plan of one: ansible-playbook playbooks/plan.yml -i INVENTORY -e engine_recipe=NAME")
-    return {"lines": lines, "names": [entry.recipe.name for entry in found], "warnings": list(map(str, findings))}
+    return {"lines": lines, "recipes": [entry.document for entry in found], "warnings": list(map(str, findings))}
 
 
 def translate_recipe(options: Options) -> dict[str, Any]:

@@ -19,9 +19,9 @@ def row(made, name):
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4, 8])
 def test_the_list_is_a_table_that_fits_a_terminal(nodes):
     made = listed(nodes)
-    heading, *rows = made["lines"][1 : len(made["names"]) + 2]
+    heading, *rows = made["lines"][1 : len([one["name"] for one in made["recipes"]]) + 2]
     assert heading.split() == list(catalogue.HEADINGS)
-    assert [line.split()[0] for line in rows] == made["names"]
+    assert [line.split()[0] for line in rows] == [one["name"] for one in made["recipes"]]
     assert max(map(len, [heading, *rows])) <= 78  # two more on the screen
     for name in ("For", "Sparks", "Context"):  # each column begins where its heading does
         place = heading.index(name)
@@ -42,7 +42,7 @@ def test_its_look():
 
 def test_what_fits_two_sparks(tmp_path):
     made = listed(2)
-    assert "minimax-m2.7-awq" in made["names"] and "glm-5.2-nvfp4" not in made["names"]
+    assert "minimax-m2.7-awq" in [one["name"] for one in made["recipes"]] and "glm-5.2-nvfp4" not in [one["name"] for one in made["recipes"]]
     cells = row(made, "minimax-m2.7-awq").split()
     assert cells == ["minimax-m2.7-awq", "chat", "2+", "39.1", "2", "x", "64k", "129"]
     assert "A licence has to be accepted on Hugging Face before: llama-3.1-70b-fp8-draft." in made["lines"]
@@ -52,7 +52,7 @@ def test_what_fits_two_sparks(tmp_path):
     assert speeds == sorted(speeds, reverse=True)
     (tmp_path / "gpt-oss-120b.yml").write_text("nonsense: 1")
     broken = listed(1, paths=[str(tmp_path)])
-    assert "gpt-oss-120b" not in broken["names"] and "unknown key nonsense" in " ".join(broken["warnings"])
+    assert "gpt-oss-120b" not in str(broken["recipes"]) and "unknown key nonsense" in " ".join(broken["warnings"])
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_what_fits_two_sparks(tmp_path):
 )
 def test_all_words_are_searched_for(words, names):
     made = listed(2, words)
-    assert made["names"] == names
+    assert [one["name"] for one in made["recipes"]] == names
     assert f"{names[0]}:" in made["lines"]
 
 
