@@ -89,7 +89,7 @@ def build(commit: str, source: pathlib.Path) -> bytes:
 
 
 def wheel(source: pathlib.Path) -> bytes:
-    """The command with the collection in it, from a copy of the commit. Its other collections are those of ``.venv``."""
+    """The command with the collection in it, from a copy of the commit. The two others are those of ``.venv``."""
     words = (str(BIN / "python"), "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--wheel-dir")
     settled_times = {**os.environ, "SOURCE_DATE_EPOCH": EPOCH}
     run(*words, str(source.parent), str(source / "cli"), where=source, environment=settled_times)

@@ -13,7 +13,23 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-TOOLS = ("bash", "env", "dirname", "sha256sum", "cut", "cat", "rm", "mkdir", "awk", "ls", "ln", "grep", "id", "cp")
+TOOLS = (
+    "bash",
+    "env",
+    "dirname",
+    "sha256sum",
+    "cut",
+    "cat",
+    "rm",
+    "mkdir",
+    "awk",
+    "ls",
+    "ln",
+    "grep",
+    "id",
+    "cp",
+    "chmod",
+)
 PYTHON = """#!/usr/bin/env bash
 case "$*" in
   "-c import sys; sys.exit("*) case "$2" in *"'{version}'"*) exit 0 ;; *) exit 1 ;; esac ;;
@@ -58,7 +74,7 @@ def asked(tmp_path: Path) -> list[str]:
 def test_a_later_python_is_enough_for_a_controller(make, tmp_path, version):
     done = make(version)
     assert done.returncode == 0, done.stderr
-    assert asked(tmp_path)[0].endswith("--constraint requirements/dev-py312.txt ansible --requirement requirements.txt")
+    assert asked(tmp_path)[0].endswith("--constraint requirements/dev-py312.txt ansible click --requirement requirements.txt")
     assert (tmp_path / "checkout/.venv/bin/python").is_file()
     assert "without the test tools" in done.stdout
 
