@@ -192,8 +192,8 @@ def checks() -> list[Step]:
                 # after the syntax; mypy knows nothing older than 3.10.
                 program("mypy --python-version 3.10 plugins/module_utils"),
                 program(
-                    "mypy cli/sparkmatrix plugins/plugin_utils plugins/action plugins/callback plugins/modules tests/bench"
-                    " tests/lab tests/scenarios tests/suite tests/run.py tools"
+                    "mypy cli/sparkmatrix plugins/plugin_utils plugins/action plugins/callback plugins/modules"
+                    " tests/bench tests/lab tests/scenarios tests/suite tests/run.py tools"
                 ),
             ),
             30,

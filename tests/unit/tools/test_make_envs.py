@@ -74,7 +74,9 @@ def asked(tmp_path: Path) -> list[str]:
 def test_a_later_python_is_enough_for_a_controller(make, tmp_path, version):
     done = make(version)
     assert done.returncode == 0, done.stderr
-    assert asked(tmp_path)[0].endswith("--constraint requirements/dev-py312.txt ansible click --requirement requirements.txt")
+    assert asked(tmp_path)[0].endswith(
+        "--constraint requirements/dev-py312.txt ansible click --requirement requirements.txt"
+    )
     assert (tmp_path / "checkout/.venv/bin/python").is_file()
     assert "without the test tools" in done.stdout
 

@@ -44,7 +44,6 @@ def test_what_fits_two_sparks(tmp_path):
     made = listed(2)
     names = [one["name"] for one in made["recipes"]]
     assert "minimax-m2.7-awq" in names and "glm-5.2-nvfp4" not in names
-    ]
     cells = row(made, "minimax-m2.7-awq").split()
     assert cells == ["minimax-m2.7-awq", "chat", "2+", "39.1", "2", "x", "64k", "129"]
     assert "A licence has to be accepted on Hugging Face before: llama-3.1-70b-fp8-draft." in made["lines"]
