@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,44 +19,40 @@ import click
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import discover
 
 from sparkmatrix import UNFINISHED
-from sparkmatrix.play import DONE, Passwords, play
+from sparkmatrix.play import DONE, play
 
 
-def inventory(place: Path, where: str, called: str) -> tuple[int, str]:
-    """Find the machines, bring them in, write the inventory. Cut off, it leaves none; the same line begins again.
-
-    Returns the exit code and the password that was typed."""
+def inventory(place: Path, where: str) -> tuple[int, str]:
+    """Exit code, and the password that was typed. Cut off, it leaves no inventory, and the same line begins again."""
     machines, known = choose(where.strip())
     keys = ",".join(one.fingerprint for one in machines)
     user = click.prompt("Login name on them", default=getpass.getuser(), err=True)
-    passwords = Passwords()
+    password = ""
     with ThreadPoolExecutor() as pool:
-        if not all(pool.map(lambda one: opens(user, one, known), machines)):
-            word = click.prompt(f"Password of {user} there, for login and sudo", hide_input=True, err=True)
-            passwords = Passwords(word, word)
+        if not all(pool.map(lambda one: discover.opens(user, one, known), machines)):
+            password = click.prompt(f"Password of {user} there, for login and sudo", hide_input=True, err=True)
     own_key()
     unfinished = place.with_suffix(UNFINISHED)
     shutil.rmtree(unfinished, ignore_errors=True)
     found = {"addresses": " ".join(one.address for one in machines), "fingerprints": keys, "inventory": str(unfinished)}
     words = json.dumps({f"discover_{name}": value for name, value in found.items()})
-    code = play("discover", None, ("-u", user, "-e", words), passwords, called=called)
-    code = code or play("bootstrap", unfinished, ("-e", f"node_fingerprint={keys}"), passwords, called=called)
+    code = play("discover", None, ("-u", user, "-e", words), (password, password))
+    code = code or play("bootstrap", unfinished, ("-e", f"node_fingerprint={keys}"), (password, password))
     if code == DONE:
         os.replace(unfinished, place)
-    return code, passwords.sudo
+    return code, password
 
 
-def choose(where: str) -> tuple[Sequence[discover.Machine], str]:
-    """What was named, or what is found and called like a Spark; else the user says. And all host keys, as ssh reads."""
+def choose(where: str) -> tuple[Sequence[discover.Machine], Sequence[discover.Candidate]]:
+    """What was named, or what is found and called like a Spark; else the user says. And all that was found."""
     click.echo(f"Looking for machines {'at ' if where else ''}{where or 'on your network'} …", err=True)
     found = discover.find(where)
     chosen = [one for one in discover.machines(found) if one.likely or (where and "/" not in where)]
     if others := [f"{one.name} {one.address}".strip() for one in discover.machines(found) if one not in chosen]:
         click.echo(f"Left out, not named like a Spark: {', '.join(others)}", err=True)
     if not chosen:
-        found = discover.find(
-            click.prompt("No machine is named like a Spark. Addresses of yours, blanks between", err=True)
-        )
+        named = click.prompt("No machine is named like a Spark. Addresses of yours, blanks between", err=True)
+        found = discover.find(named)
         chosen = discover.machines(found)
     if silent := [one.address for one in chosen if not one.fingerprint]:
         what = "no answer to ssh. Are they on, and in this network? Then the same line again"
@@ -66,22 +61,10 @@ def choose(where: str) -> tuple[Sequence[discover.Machine], str]:
     for one in chosen:
         click.echo(f"  {one.name or one.address:<20} {one.address}\n    {one.fingerprint}", err=True)
     click.echo(
-        "On a machine's own screen this shows the same: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub\n"
-        "If it does not, or for other machines: Ctrl-C; sparkmatrix up --on ADDRESS,ADDRESS",
-        err=True,
+        "On a machine's own screen the same is shown by: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub", err=True
     )
-    return chosen, "".join(f"{line}\n" for one in found for line in one.known_hosts)
-
-
-def opens(user: str, machine: discover.Machine, known_hosts: str) -> bool:
-    """Whether a key lets this user in, and sudo wants no password."""
-    with tempfile.NamedTemporaryFile("w", prefix="sparkmatrix-") as known:
-        known.write(known_hosts)
-        known.flush()
-        how = ("BatchMode=yes", "StrictHostKeyChecking=yes", f"UserKnownHostsFile={known.name}", "ConnectTimeout=5")
-        ssh = ("ssh", *(f"-o{one}" for one in how), f"{user}@{machine.address}")
-        words = [*(() if machine.own else ssh), "sudo", "-n", "true"]
-        return subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode == DONE
+    click.echo("Not the same, or other machines: Ctrl-C, then: sparkmatrix up --on ADDRESS,ADDRESS", err=True)
+    return chosen, found
 
 
 def own_key() -> None:

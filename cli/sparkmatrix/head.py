@@ -57,23 +57,18 @@ class Head:
                 self.password = click.prompt(f"Password for sudo on {self.host}", hide_input=True, err=True)
         return self.password
 
-    def run(self, words: Sequence[str], text: str = "", *, capture: bool = False) -> tuple[int, str]:
-        """The head's own program as root; ``text`` is its input. sudo takes the password in any case."""
-        how = ("-k", "-S", "-p", "") if self.sudo() else ("-n",)
+    def run(self, words: Sequence[str], text: str | None = None, *, capture: bool = False) -> tuple[int, str]:
+        """The head's own program as root; ``text`` is its input. Without, it has the terminal, and so has sudo."""
+        terminal = text is None and not capture and sys.stdin.isatty() and sys.stdout.isatty()
+        sudo = () if terminal else ("-k", "-S", "-p", "") if self.sudo() else ("-n",)
         done = subprocess.run(
-            self.words(shlex.join(["sudo", *how, PROGRAM, *words])),
-            input=f"{self.password}\n{text}" if self.password else text,
+            self.words(shlex.join(["sudo", *sudo, PROGRAM, *words]), *(("-t",) if terminal else ())),
+            input=None if terminal else f"{self.password}\n{text or ''}" if self.password else text or "",
             text=True,
             stdout=subprocess.PIPE if capture else None,
             check=False,
         )
         return SILENT if done.returncode == SSH_FAILED else done.returncode, done.stdout or ""
-
-    def watch(self, words: Sequence[str]) -> int:
-        """The same on the terminal, where sudo asks by itself."""
-        terminal = sys.stdin.isatty() and sys.stdout.isatty()
-        command = shlex.join(["sudo", *(() if terminal else ("-n",)), PROGRAM, *words])
-        return subprocess.run(self.words(command, *(("-t",) if terminal else ())), check=False).returncode
 
     def tunnel(self, host: str, port: int) -> int:
         """The port of this computer that leads there from the head. One that is open already is used again."""

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import
 from click.shell_completion import CompletionItem
 
 from sparkmatrix import COLLECTION, PLACE, UNFINISHED, USUAL, called, first, head, short, stems
-from sparkmatrix.play import DONE, INTERRUPTED, REFUSED, Passwords, play
+from sparkmatrix.play import DONE, INTERRUPTED, REFUSED, play
 
 OPTIONS = "Further options are those of ansible-playbook: -e, --tags, --limit, --check, --diff, -v."
 PARTS = ("--check", "-C", "--tags", "-t", "--skip-tags", "--limit", "-l")  # of what a verb does
@@ -70,14 +71,14 @@ class Call:
         return head.of(self.inventory, self.password)
 
     def begin(self, where: str) -> int:
-        code, self.password = first.inventory(self.place, where, self.typed)
+        code, self.password = first.inventory(self.place, where)
         return code
 
     def play(self, name: str, *options: str, as_json: bool = False) -> int:
         """On the machines, with the password of sudo where it wants one and Ansible is not told otherwise."""
         told = any(word == "-K" or "become-pass" in word for word in options)
-        secrets = Passwords() if told else Passwords("", self.head.sudo())
-        return play(name, self.place, options, secrets, called=self.typed, as_json=as_json)
+        secret = "" if told else self.head.sudo()
+        return play(name, self.place, options, ("", secret), as_json=as_json)
 
 
 class Verbs(click.Group):
@@ -88,6 +89,7 @@ class Verbs(click.Group):
 def _named(ctx: click.Context, _parameter: click.Parameter, value: str | None) -> None:
     call = ctx.find_root().ensure_object(Call)
     call.given = value or call.given
+    os.environ[verbs.CALLED_BY] = call.typed  # for what a run tells people to type next
 
 
 @click.group(cls=Verbs, epilog=CODES, context_settings={"help_option_names": ["-h", "--help"]})
@@ -173,7 +175,7 @@ def _plan(call: Call, options: tuple[str, ...], nodes: int | None, details: bool
     if not place.exists():
         raise click.UsageError("Without an inventory: --nodes 1, 2, 4 or 8. For others: sparkmatrix init")
     more = extra(engine_recipe=model, engine_plan_details="true" if details else "")
-    return play("plan", place, (*more, *options), called=call.typed, as_json=as_json)
+    return play("plan", place, (*more, *options), as_json=as_json)
 
 
 @verb("models", takes="[WORD]")
@@ -183,7 +185,7 @@ def _models(call: Call, options: tuple[str, ...], nodes: int | None, as_json: bo
     word, options = split(options)
     place = call.place if call.place.exists() and not nodes else None
     more = extra(recipes_nodes="" if place else str(nodes or 2), recipes_search=word)
-    return play("recipes", place, (*more, *options), called=call.typed, as_json=as_json)
+    return play("recipes", place, (*more, *options), as_json=as_json)
 
 
 _played("check")
@@ -258,8 +260,8 @@ def _status(call: Call, options: tuple[str, ...], as_json: bool) -> int:
     return call.head.run(("status", "--json", *options))[0] if as_json else call.play("status", *options)
 
 
-verb("top", "Load, memory and speed of all machines, live.")(lambda call, options: call.head.watch(("top", *options)))
-verb("logs", "Journals of all machines by time; -f follows.")(lambda call, options: call.head.watch(("logs", *options)))
+verb("top", "Load, memory and speed of all machines, live.")(lambda call, options: call.head.run(("top", *options))[0])
+verb("logs", "Journals of all machines; -f follows.")(lambda call, options: call.head.run(("logs", *options))[0])
 _played("bench", "doctor", "report", "support", "stop", "start", "update")
 
 
@@ -277,7 +279,7 @@ def _ansible(call: Call, playbook: str, options: tuple[str, ...]) -> int:
     if name not in playbooks():
         near = ", ".join(spelling.closest(name, playbooks()) or playbooks())
         raise click.UsageError(f"There is no playbook {name}. Did you mean: {near}?")
-    return call.play(name, *options) if call.place.exists() else play(name, None, options, called=call.typed)
+    return call.play(name, *options) if call.place.exists() else play(name, None, options)
 
 
 def keep(choice: chosen_model.Choice | None, model: str) -> None:
@@ -287,9 +289,9 @@ def keep(choice: chosen_model.Choice | None, model: str) -> None:
 
 
 def agree(yes: bool, question: str, *, default: bool) -> None:
-    if not yes and not sys.stdin.isatty():
+    if not (yes or sys.stdin.isatty()):
         raise click.UsageError("Nobody is there to be asked; --yes says that it may go on.")
-    if not yes and not click.confirm(question, default=default, err=True):
+    if not (yes or click.confirm(question, default=default, err=True)):
         raise click.exceptions.Exit(REFUSED)
 
 
@@ -299,7 +301,8 @@ def program() -> None:
     except click.Abort:
         click.echo("Stopped. The same line goes on from here.", err=True)
         sys.exit(INTERRUPTED)
-    except (click.ClickException, SparkError) as exc:
-        error = exc if isinstance(exc, click.ClickException) else click.ClickException(str(exc))
-        error.show()
-        sys.exit(error.exit_code)
+    except click.ClickException as exc:
+        exc.show()
+        sys.exit(exc.exit_code)
+    except SparkError as exc:
+        sys.exit(f"Error: {exc}")

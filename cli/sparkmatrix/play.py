@@ -15,10 +15,9 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import click
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import run_document, verbs
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import run_document
 
 from sparkmatrix import ROOT, short
 
@@ -26,40 +25,30 @@ DONE, REFUSED, SILENT, INTERRUPTED = 0, 1, 4, 130  # exit codes of this command
 CODES = {0: DONE, 4: SILENT, 99: INTERRUPTED}  # of ansible-playbook
 
 
-class Passwords(NamedTuple):
-    """Empty: Ansible is given none."""
-
-    login: str = ""
-    sudo: str = ""
-
-
 def play(
     name: str,
     place: Path | None,
     options: Sequence[str] = (),
-    passwords: Passwords | None = None,
-    *,
-    called: str = "",
+    passwords: tuple[str, str] = ("", ""),
     as_json: bool = False,
 ) -> int:
-    """Passwords go through pipes with names, which Ansible wants: they are in no file, argv or variable."""
+    """``passwords``: of the login and of sudo, where they are needed. They go through pipes with names, which Ansible
+    wants, and are in no file, argv or variable."""
     words = [f"sparkmatrix.cluster.{name}", *(("-i", str(place)) if place else ()), *options]
-    asked = [option for option, word in zip(("--ask-pass", "--ask-become-pass"), passwords or ()) if word]
+    asked = [option for option, word in zip(("--ask-pass", "--ask-become-pass"), passwords) if word]
     click.secho(f"$ ansible-playbook {short(shlex.join([*words, *asked]))}", fg="bright_black", err=True)
-    own = {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), verbs.CALLED_BY: called}
+    callback = {"ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json"} if as_json else {}
+    environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), **callback}
     with tempfile.TemporaryDirectory(prefix="sparkmatrix-") as folder:
-        for option, word in zip(("--connection-password-file", "--become-password-file"), passwords or ()):
+        for option, word in zip(("--connection-password-file", "--become-password-file"), passwords):
             if word:
                 pipe = Path(folder, option.strip("-"))
                 os.mkfifo(pipe, 0o600)
                 threading.Thread(target=pipe.write_text, args=(word,), daemon=True).start()
                 words += [option, str(pipe)]
-        process = subprocess.Popen(
-            [str(Path(sys.executable).with_name("ansible-playbook")), *words],
-            env={**os.environ, **own, **({"ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json"} if as_json else {})},
-            stdout=subprocess.PIPE if as_json else None,
-            text=True,
-        )
+        output = subprocess.PIPE if as_json else None
+        program = str(Path(sys.executable).with_name("ansible-playbook"))
+        process = subprocess.Popen([program, *words], env=environment, stdout=output, text=True)
         said = ""
         while process.returncode is None:
             try:

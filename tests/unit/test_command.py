@@ -22,6 +22,7 @@ from sparkmatrix import main as command
 from sparkmatrix.main import main, playbooks
 
 ROOT = Path(__file__).resolve().parents[2]
+LINES = 600
 
 
 @pytest.fixture(name="ran")
@@ -56,6 +57,12 @@ def _ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[
 
 def call(*words: str, text: str | None = None) -> Result:
     return CliRunner().invoke(main, list(words), input=text, standalone_mode=False)
+
+
+def test_it_is_thin() -> None:
+    """What it decides is decided in the collection."""
+    paths = (ROOT / "cli/sparkmatrix").glob("*.py")
+    assert sum(len(path.read_text().splitlines()) for path in paths) <= LINES
 
 
 def test_every_verb_is_a_playbook_and_stands_in_the_guide() -> None:

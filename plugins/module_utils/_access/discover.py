@@ -17,6 +17,7 @@ import hashlib
 import ipaddress
 import re
 import socket
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -111,6 +112,16 @@ def machines(candidates: Sequence[Candidate]) -> list[Machine]:
         made.append(Machine(first, name, at[first].fingerprint, at[first].kind, likely, own, tuple(others)))
     order = [one.address for one in candidates]
     return sorted(made, key=lambda one: (not one.likely, one.own is not one.likely, order.index(one.address)))
+
+
+def opens(user: str, machine: Machine, candidates: Iterable[Candidate], runner: Runner = run) -> bool:
+    """Whether a key lets this user in at the host key that was shown, and sudo wants no password."""
+    with tempfile.NamedTemporaryFile("w", prefix="sparkmatrix-") as known:
+        known.write("".join(f"{line}\n" for one in candidates for line in one.known_hosts))
+        known.flush()
+        how = ("BatchMode=yes", "StrictHostKeyChecking=yes", f"UserKnownHostsFile={known.name}", "ConnectTimeout=5")
+        ssh = ("ssh", *(f"-o{one}" for one in how), f"{user}@{machine.address}")
+        return runner((*(() if machine.own else ssh), "sudo", "-n", "true")).rc == 0
 
 
 def together(shown: Mapping[str, str], ids: Mapping[str, str] | None = None) -> list[list[str]]:
