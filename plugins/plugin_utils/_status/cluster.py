@@ -16,7 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, strict
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import (
+    Finding,
+    SparkError,
+    alike,
+    named,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import node
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import border
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Document
@@ -24,6 +29,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner 
 
 NOT_SET_UP = "it is not set up yet: run site.yml"
 MOST_CHARACTERS = 1024 * 1024
+BY_SSH = "Failed to connect to the host via ssh: "
 OTHER = "its node program is of another release: run site.yml"
 
 
@@ -45,7 +51,7 @@ def read(result: Any, host: str) -> Answer:
         # All that Ansible's command says of a program that is not there.
         if result.get("rc") == errno.ENOENT and words.startswith("Error executing command"):
             return Answer({}, NOT_SET_UP)
-        flat = " ".join(words.split()).removeprefix("Task failed: ")
+        flat = " ".join(words.split()).removeprefix("Task failed: ").removeprefix(BY_SSH)
         return Answer({}, strict.words(flat[: strict.MOST_WORDS]))
     try:
         if len(str(said)) > MOST_CHARACTERS:
@@ -81,7 +87,9 @@ def lines(answers: Mapping[str, Answer], head: str) -> list[str]:
     for host, answer in answers.items():
         if host != head and answer.document:
             found += _of_another(host, answer, with_node=not answers[head].document)
-    found += [f"{'no answer':<10}{host}{' (the head)' if host == head else ''}: {why}" for host, why in silent.items()]
+    for hosts, _beside, why in alike((host, "", why) for host, why in silent.items()):
+        which = " (the head)" if hosts == [head] else f" ({head} is the head)" if head in hosts else ""
+        found.append(f"{'no answer':<10}{named(hosts)}{which}: {why}")
     return found
 
 
@@ -104,10 +112,24 @@ def _judge(options: Options) -> dict[str, Any]:
     answers: Mapping[str, Answer] = options["answers"]
     head = options["head"]
     shown, serves = lines(answers, head), serving(answers, head)
-    verdict = "The cluster serves." if serves else "The cluster does not serve, or nobody can tell: see above."
-    if not serves and any(answer.problem not in ("", NOT_SET_UP) for answer in answers.values()):
-        verdict += " What to do about machines that do not answer: playbooks/preflight.yml."
-    return {"lines": shown, "serving": serves, "verdict": verdict}
+    return {"lines": shown, "serving": serves, "verdict": _verdict(answers, head, serves)}
+
+
+def _verdict(answers: Mapping[str, Answer], head: str, serves: bool) -> str:
+    """What is true now, and the one command that comes next."""
+    problems = {answer.problem for answer in answers.values()} - {""}
+    if serves:
+        return "The cluster serves."
+    if problems == {NOT_SET_UP} and len(answers) == sum(bool(answer.problem) for answer in answers.values()):
+        return "Nothing is set up on these machines yet. Next: ansible-playbook site.yml"
+    now = f"Its head {head} does not answer, so" if answers[head].problem else ""
+    now = f"{now} nobody can tell whether the cluster serves." if now else "The cluster does not serve: see above."
+    if problems - {NOT_SET_UP}:
+        return f"{now} What to do about machines that do not answer: ansible-playbook playbooks/preflight.yml"
+    own = [one for answer in answers.values() for one in _own(answer).values()]
+    if own and all(one.get("stopped") or one["serving"] for one in own):
+        return f"{now} Next: ansible-playbook playbooks/start.yml"
+    return f"{now} Next: ansible-playbook playbooks/doctor.yml  (names the cause)"
 
 
 PLANNERS = {

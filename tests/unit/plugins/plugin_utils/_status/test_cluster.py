@@ -26,7 +26,16 @@ def test_the_head_speaks_for_all():
 def test_a_dead_worker_is_named():
     found = judged(spark1=said(), spark2=DEAD)
     assert found["serving"], "by the word of the head, which asks the engine"
-    assert found["lines"][-1] == "no answer spark2: Failed to connect to the host via ssh: No route to host"
+    assert found["lines"][-1] == "no answer spark2: No route to host"
+
+
+def test_dead_machines_are_one_line():
+    hosts = {f"spark{n}": {**DEAD, "msg": f"no address of spark{n}.local"} for n in range(2, 5)}
+    found = judged(spark1=said(), **hosts)
+    assert found["lines"][-1] == "no answer spark2..spark4: no address of spark2.local (and spark3.local, spark4.local)"
+    found = judged(spark1=DEAD, spark2=DEAD)
+    assert found["lines"] == ["no answer spark1, spark2 (spark1 is the head): No route to host"]
+    assert found["verdict"].startswith("Its head spark1 does not answer, so nobody can tell")
 
 
 def test_before_the_first_run_there_is_nothing_to_ask():
@@ -34,11 +43,14 @@ def test_before_the_first_run_there_is_nothing_to_ask():
     found = judged(spark1=bare, spark2={**DEAD, "msg": f"Task failed: {DEAD['msg']}"})
     assert found["lines"] == [
         "no answer spark1 (the head): it is not set up yet: run site.yml",
-        "no answer spark2: Failed to connect to the host via ssh: No route to host",
+        "no answer spark2: No route to host",
     ]
-    hint = "What to do about machines that do not answer: playbooks/preflight.yml."
-    assert found["verdict"].endswith(hint)
-    assert hint not in judged(spark1=bare, spark2=bare)["verdict"]
+    assert found["verdict"].endswith(
+        "What to do about machines that do not answer: ansible-playbook playbooks/preflight.yml"
+    )
+    nothing = judged(spark1=bare, spark2=bare)
+    assert nothing["lines"][0].startswith("no answer spark1, spark2 (spark1 is the head): it is not set up yet")
+    assert nothing["verdict"] == "Nothing is set up on these machines yet. Next: ansible-playbook site.yml"
 
 
 def test_without_the_head_nobody_can_tell():
@@ -53,6 +65,9 @@ def test_a_service_with_a_head_of_its_own_counts():
     found = judged(spark1=said(), spark2=said(stopped))
     assert not found["serving"]
     assert "on spark2 engine    Stopped by stop.yml at t" in found["lines"]
+    assert found["verdict"] == "The cluster does not serve: see above. Next: ansible-playbook playbooks/start.yml"
+    dead = judged(spark1=said(), spark2=said({**stopped, "stopped": {}}))
+    assert dead["verdict"].endswith(". Next: ansible-playbook playbooks/doctor.yml  (names the cause)")
 
 
 @pytest.mark.parametrize(
