@@ -140,9 +140,10 @@ class CallbackModule(CallbackBase):
         workers.prepare()
         # Of each playbook, where several are named.
         name = Path(str(playbook._file_name)).stem
-        self._page = page.Page(bool(context.CLIARGS.get("check")), self._display.verbosity > 0, name)
         given = context.CLIARGS.get("inventory") or ()
         self._commands = commands.typed(given, ask_sudo=bool(context.CLIARGS.get("become_ask_pass")))
+        check, verbose = bool(context.CLIARGS.get("check")), self._display.verbosity > 0
+        self._page = page.Page(check, verbose, name, hints=not self._commands.by_verbs)
         self._sinks, self._log_name, self._ended, self._quit = [], "", False, threading.Event()
         self._open_log(str(playbook._file_name))
         if self._plain:
@@ -343,7 +344,7 @@ class CallbackModule(CallbackBase):
         self._quit.set()
         if not self._ended:
             with self._lock:
-                self._print(self._page.end({}, True, self._log_name), force=True)
+                self._print(self._page.end({}, True, self._log_name, early=True), force=True)
         if self._ticker:
             self._ticker.join(2.0)
 

@@ -132,7 +132,8 @@ def test_a_refusal_is_a_block_and_diffs_are_shown(tmp_path: pathlib.Path) -> Non
     assert code == 2
     at = lines.index("  FAILED   Refuse (2 nodes, N s)")
     assert lines[at + 1 : at + 3] == ["  Nothing fits:", "    1. this"]
-    assert lines[at + 3].startswith("FAILED after N s. Whole log: ") and len(lines) == at + 4
+    assert lines[at + 3] == "Next: mend this, then the same command again"
+    assert lines[at + 4].startswith("FAILED after N s. Whole log: ") and len(lines) == at + 5
     assert "      +one" in lines and any(line.startswith("  differs  Place a file: ") for line in lines)
     assert "Origin" not in screen and "ERROR" not in screen and "Nothing fits" in log
 

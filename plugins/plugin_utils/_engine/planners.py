@@ -110,7 +110,6 @@ def list_recipes(options: Options) -> dict[str, Any]:
         *(line for entry in found if words for line in entry.details),
     ]
     lines += [] if words else ["More of some: -e recipes_search=coding, or a part of the name."]
-    lines.append("The plan of one: ansible-playbook playbooks/plan.yml -i INVENTORY -e engine_recipe=NAME")
     return {"lines": lines, "recipes": [entry.document for entry in found], "warnings": list(map(str, findings))}
 
 

@@ -52,6 +52,13 @@ _PROGRAM = r"(?:uvx |pipx run )?(?:\S*/)?(?:curl|ssh|sudo|sparkmatrix|ansible-pl
 _COMMAND = rf"{_PROGRAM} (?:(?!\(){_WORD}(?<![;,.:]) )*(?!\(){_WORD}"
 COPIED = re.compile(rf"(?<![^\s(])(?:{_COMMAND}|--?\w[\w-]*(?:[ =]{_WORD})?|\w+: \{{[^{{}}]*\}})|\S*\$\(.*")
 LABEL = re.compile(r"(?=\S.{8,9}(?<= )(?=\S))\S(?: ?\S)* {2,}")  # of a line in columns: "changed   "
+# Of playbooks that end without a summary; the command `sparkmatrix` knows itself how it goes on.
+NEXT = {
+    "plan": "with this model in the inventory: ansible-playbook site.yml",
+    "preflight": "ansible-playbook site.yml",
+    "bootstrap": "ansible-playbook playbooks/preflight.yml",
+}
+POINT = re.compile(r"^ *\d+\. ", re.MULTILINE)  # of a refusal
 MOST_HANDLED = 160  # signs of a failure that the run deals with itself
 
 
@@ -99,15 +106,18 @@ class _Step:
 
 @dataclass
 class Page:
-    """``hosts``: of the play, in the order of the inventory. ``verbose``: name unchanged steps and cut nothing."""
+    """``hosts``: of the play, in the order of the inventory. ``verbose``: name unchanged steps and cut nothing.
+    ``hints``: say what comes next."""
 
     check: bool = False
     verbose: bool = False
     playbook: str = ""
+    hints: bool = True
     clock: Callable[[], float] = time.monotonic
     hosts: Sequence[str] = ()
     failed: bool = False
     changes: int = 0
+    points: int = 0  # of refusals
     _play: str = ""
     _play_began: float = 0.0
     _shown: bool = False  # the heading of the play
@@ -161,8 +171,8 @@ class Page:
         self._steps = 0
         return lines
 
-    def end(self, notes: Mapping[str, Any], failed: bool, log: str) -> list[Line]:
-        """``notes``: what is to be seen once more; ``failed``: also where no step said so."""
+    def end(self, notes: Mapping[str, Any], failed: bool, log: str, early: bool = False) -> list[Line]:
+        """``notes``: what is to be seen once more; ``failed``: also where no step said so; ``early``: cut off."""
         self.failed = self.failed or failed
         lines = self.finish_play()
         lines += [
@@ -170,8 +180,10 @@ class Page:
         ]
         took = span(self.clock() - (self.clock() if self._began is None else self._began))
         count = f"{self.changes} step{'' if self.changes == 1 else 's'}"
+        if following := self._next(early):
+            lines.append(Line(f"Next: {following}", fold=True))
         if self.failed:
-            text, kind = f"FAILED after {took}", FAILED
+            text, kind = f"{'ENDED EARLY' if early else 'FAILED'} after {took}", FAILED
         elif self.check:
             text, kind = f"Done in {took}; check mode: {count} would change something, nothing was changed", ""
         else:
@@ -181,6 +193,15 @@ class Page:
             )
         lines.append(Line(f"{text}. Whole log: {log}" if log else f"{text}.", kind, fold=True))
         return lines
+
+    def _next(self, early: bool) -> str:
+        if not self.failed:
+            return "" if self.check or not self.hints else NEXT.get(self.playbook, "")
+        if self.points:
+            return f"mend {'this' if self.points == 1 else f'these {self.points} points'}, then the same command again"
+        if early:
+            return "the same command again; it goes on from there"
+        return "the same command again, when the cause is mended; it goes on from there" if self.changes else ""
 
     def _finish_step(self) -> list[Line]:
         step, self._step = self._step, None
@@ -226,7 +247,7 @@ class Page:
             why = merged("\n".join(f"{r.host}: {shortened(r.text, MOST_REASON)}" for r in gone), self.hosts)
             lines += [Line(f"  {line}", fold=True) for line in why.splitlines()]
             lines.append(Line(f"  {ASK_PREFLIGHT}", fold=True))
-            if self.playbook in WITHOUT:
+            if self.playbook in WITHOUT and len(gone) < len(self.hosts):
                 names = [r.host for r in gone]
                 without = WITHOUT[self.playbook].format(them=",".join(names), without=":".join(f"!{n}" for n in names))
                 lines.append(Line(f"  {without}", fold=True))
@@ -245,6 +266,7 @@ class Page:
             known = text in self._said
             self._said.add(text)
             shown = "as above" if known else merged(text.rstrip(), self.hosts)
+            self.points += len(POINT.findall(shown))
             lines += [Line(f"  {line}", fold=True) for line in shown.splitlines()]
         return lines
 

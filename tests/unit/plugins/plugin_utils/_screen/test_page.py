@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import inspect
+import pathlib
 
 import pytest
 from ansible.module_utils import basic
@@ -12,6 +13,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.callback.page import OF_ANS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import page
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen.page import Diff, Page, Result
 
+ROOT = pathlib.Path(__file__).resolve().parents[5]
 FOUR = ["spark1", "spark2", "spark3", "spark4"]
 
 
@@ -116,8 +118,35 @@ def test_a_refusal_is_one_block_and_the_last_of_its_play():
         "  FAILED   Judge (0 s)",
         "  Refused:",
         "    1. spark1: why",
+        "Next: mend this, then the same command again",
         "FAILED after 1 s. Whole log: ~/x.log",
     ]
+
+
+def test_the_end_says_what_comes_next():
+    refused = "Refused:\n  1. spark1: old\n  2. spark2: old\n  3. spark3: no"
+    lines = run(("Judge", 0, Result("", "failed", text=refused)))
+    assert lines[-2] == "Next: mend these 2 points, then the same command again"  # as they are shown
+    broken = ("Place", 1, *every("changed")), ("Start", 1, *every("failed", text="no"))
+    assert run(*broken)[-2] == "Next: the same command again, when the cause is mended; it goes on from there"
+    assert not any(line.startswith("Next") for line in run(broken[1]))
+    assert run(("Look", 1, *every("ok")), playbook="preflight")[-2] == "Next: ansible-playbook site.yml"
+    assert not any(line.startswith("Next") for line in run(("Look", 1, *every("ok")), playbook="site"))
+    assert not any(line.text.startswith("Next") for line in Page(playbook="plan", hints=False).end({}, False, ""))
+    assert shown(Page().end({}, True, "", early=True)) == [
+        "Next: the same command again; it goes on from there",
+        "ENDED EARLY after 0 s.",
+    ]
+
+
+# Playbooks that say it in their last message, or after which nothing comes.
+SAYS = {"artifacts", "awx", "discover", "doctor", "drift", "first_contact", "recipes", "report", "sbatch", "ssh_config"}
+SAYS |= {"status", "support", "web_ui_backup", "web_ui_restore"}
+
+
+def test_every_playbook_ends_with_what_comes_next():
+    playbooks = {path.stem: path.read_text() for path in (ROOT / "playbooks").glob("*.yml")}
+    assert {name for name, text in playbooks.items() if "summary_of:" not in text} == SAYS | set(page.NEXT)
 
 
 def test_equal_failures_are_one_and_a_repetition_refers_to_it():
