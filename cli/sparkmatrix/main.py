@@ -197,7 +197,7 @@ _played("check")
 def _up(call: Call, options: tuple[str, ...], on: str, yes: bool) -> int:
     model, options = split(options)
     if on and call.place.exists():
-        raise click.UsageError(f"--on is for a new inventory, and {call.where} is there")
+        click.echo(f"{call.where} is there already, so --on says nothing", err=True)
     if not call.place.exists() and (code := call.begin(on.replace(",", " "))):
         return code
     choice = chosen_model.find(call.place) if model else None
@@ -299,7 +299,9 @@ def program() -> None:
     try:
         sys.exit(main(standalone_mode=False))
     except click.Abort:
-        click.echo("Stopped. The same line goes on from here.", err=True)
+        click.echo(
+            "Stopped. The same line goes on." if sys.stdin.isatty() else "Nobody is there to be asked.", err=True
+        )
         sys.exit(INTERRUPTED)
     except click.ClickException as exc:
         exc.show()
