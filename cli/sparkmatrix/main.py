@@ -299,9 +299,7 @@ def program() -> None:
     try:
         sys.exit(main(standalone_mode=False))
     except click.Abort:
-        click.echo(
-            "Stopped. The same line goes on." if sys.stdin.isatty() else "Nobody is there to be asked.", err=True
-        )
+        click.echo("Stopped. The same line goes on." if sys.stdin.isatty() else "Nobody is there to ask.", err=True)
         sys.exit(INTERRUPTED)
     except click.ClickException as exc:
         exc.show()
