@@ -19,8 +19,8 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import importing, look
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import Manifest, Segment
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.receive import BEGIN, END, TAKE
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.work import AGAIN, time_left
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths, strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.work import AGAIN
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import how_far, json_text, paths, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import progress
 
@@ -127,9 +127,7 @@ class _Teller:
             return
         self._told = now
         rate = self._done / (now - self._began)
-        left = time_left(max(0, self._size - self._done) / max(rate, 1))
-        words = f"{self._what}: {100 * self._done // max(self._size, 1)} % of {self._size / 1e9:.1f} GB"
-        self._action.tell(f"{words}, {rate / 1e9:.2f} GB/s, {left} left")
+        self._action.tell(f"{self._what}: {how_far.words(self._done, self._size, rate)}")
 
 
 def _together(pieces: Sequence[Segment]) -> Iterator[list[Segment]]:

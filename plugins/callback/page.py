@@ -77,6 +77,7 @@ PAUSE = ("pause", "ansible.builtin.pause", "ansible.legacy.pause")
 OF_ANSIBLE = re.compile(r"Module remote_tmp \S+ did not exist")
 STATS = "sparkmatrix"  # the summary for programs, which has been shown
 LINE_EVERY_S = 30  # where no line can move
+MOVING = 12  # signs before a line that moves, and one behind it
 ALL_OF_ANSIBLE = 3  # -vvv
 
 
@@ -330,7 +331,9 @@ class CallbackModule(CallbackBase):
                 self._news = progress.screen.news() or self._news
                 if self._moves:
                     columns = shutil.get_terminal_size().columns
-                    text = strict.harmless(f"  ...      {self._page.waiting(self._news)}")[: columns - 1]
+                    text = strict.harmless(f"  ...      {self._page.waiting(self._news, columns - MOVING)}")[
+                        : columns - 1
+                    ]
                     os.write(1, f"\r{text}\x1b[K\r".encode(errors="replace"))
                     self._ticked = True
                 elif self._page.waited_s - self._last_line >= LINE_EVERY_S:

@@ -83,7 +83,7 @@ waiting:
   description: How far it is.
   returned: with O(state=waited), while it goes on
   type: dict
-  sample: {words: 'copying Qwen/Qwen3-8B: 43 % of 16.4 GB, 1.10 GB/s, 9 s left', notes: []}
+  sample: {words: 'copying Qwen/Qwen3-8B: 7.1 of 16.4 GB, 1.1 GB/s, 8 s left', notes: []}
 result:
   description: What was done.
   returned: with O(state=waited), at its end

@@ -175,7 +175,7 @@ waiting:
   returned: with O(part), when that is over
   type: dict
   sample:
-    words: "loading for 212 s: spark2 31.4 of about 58.0 GiB read"
+    words: "loading for 212 s (at most 1860 s): spark2 read 33.7 of 62.3 GB, 1.2 GB/s, 24 s left"
     waited_s: 240.0
     missing_s: 0.0
     failures: 0

@@ -32,7 +32,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts imp
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import manifest as manifests
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import Manifest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, paths, unit_sandbox
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import (
+    document,
+    how_far,
+    json_text,
+    paths,
+    unit_sandbox,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import write_state
@@ -117,17 +123,8 @@ class Progress:
 
     @property
     def words(self) -> str:
-        if not self.total:
-            return f"{self.phase} {self.model}"
-        said = f"{self.phase} {self.model}: {100 * self.done // self.total} %"
-        said += f" of {self.total / 1e9:.1f} GB"
-        if self.rate > 1:
-            said += f", {self.rate / 1e9:.2f} GB/s, {time_left((self.total - self.done) / self.rate)} left"
-        return said
-
-
-def time_left(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
+        said = f"{self.phase} {self.model}"
+        return f"{said}: {how_far.words(self.done, self.total, self.rate)}" if self.total else said
 
 
 class Teller:

@@ -448,7 +448,8 @@ class Keeper:
             progress.see(ranks, parts.clock(), {one.host: one.units for one in members if one.seen})
             if told == began or parts.clock() - told >= TOLD_S:
                 told = parts.clock()
-                self.enter("loading", self.how_far())
+                reads = progress.stage(self.loading).startswith("while")
+                self.enter("loading", progress.words(self.loading, told) if reads else self.how_far())
             if parts.clock() - logged >= LOGGED_S:
                 logged = parts.clock()
                 parts.say(f"loading for {logged - began:.0f} s: {self.detail}")

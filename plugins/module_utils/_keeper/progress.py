@@ -10,9 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import how_far
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import UnitReport
 
 GIB = 2**30
+MANY = 3  # ranks, of which the slowest is told
+STAGES = ("fetch", "read", "warm")
 MOVED = 64 * 2**20  # bytes; less than that are logs and Python's own files
 STILL_S = 30.0  # without that much, nothing is being read or written
 # Of the weights, after which a rank that reads no more has them: what came from the page cache may be missing.
@@ -34,19 +37,20 @@ class Rank:
     before: int = 0  # what it had read before it began with its weights: a download is read from the network
     marks: tuple[int, int] = (0, 0)
     moved_at: float = 0.0
+    began: tuple[float, int] = (0.0, 0)  # when it was first seen in this stage, and what it had read
 
     def see(self, now: float, read: int, written: int) -> None:
         if not self.seen or read < self.read or written < self.written:
             # Another process reads now: what it had read and written before anybody looked is no movement.
             self.seen, self.stage, self.before = True, "read", 0
-            self.marks, self.moved_at = (read, written), now
+            self.marks, self.moved_at, self.began = (read, written), now, (now, read)
         self.read, self.written = read, written
         wrote, moved = written - self.marks[1] >= MOVED, read - self.marks[0] >= MOVED
         if wrote or moved:
             self.marks, self.moved_at = (read, written), now
         # What is written after all weights have been read are caches of compiled code.
         if wrote and self.stage != "warm":
-            self.stage, self.before = "fetch", read
+            self.stage, self.before, self.began = "fetch", read, (now, read)
         elif moved and self.stage == "fetch":
             self.stage = "read"
         if self.stage == "read" and self.weights >= NOISE and self.own >= NEARLY * self.weights:
@@ -57,16 +61,23 @@ class Rank:
         """Of its weights."""
         return self.read - self.before
 
+    @property
+    def rate(self) -> float:
+        """Bytes per second, as long as it read."""
+        at, read = self.began
+        return (self.read - read) / (self.moved_at - at) if self.moved_at > at else 0.0
+
     def words(self, now: float) -> str:
-        if self.stage == "fetch":
-            text = f"{self.host} fetches the model, {_gib(self.written)} GiB written"
-        elif self.stage == "warm":
-            return f"{self.host} {_gib(self.own)} of about {_gib(self.weights)} GiB read, warms up"
-        elif self.weights >= NOISE:
-            text = f"{self.host} {_gib(self.own)} of about {_gib(self.weights)} GiB read"
-        else:
-            return f"{self.host} {_gib(self.own)} GiB read"
         still = now - self.moved_at
+        rate = self.rate if still < STILL_S else 0.0
+        if self.stage == "fetch":
+            text = f"{self.host} fetches the model, {self.written / how_far.GB:.1f} GB written"
+        elif self.stage == "warm":
+            return f"{self.host} read {how_far.words(self.own, self.weights)}, warms up"
+        elif self.weights >= NOISE:
+            text = f"{self.host} read {how_far.words(self.own, self.weights, rate)}"
+        else:
+            return f"{self.host} read {self.own / how_far.GB:.1f} GB"
         return f"{text}, no more for {still:.0f} s" if still >= STILL_S else text
 
 
@@ -80,8 +91,12 @@ def see(ranks: Mapping[str, Rank], now: float, reports: Mapping[str, Mapping[str
 
 
 def words(ranks: Sequence[Rank], now: float) -> str:
-    """Of all ranks with figures; empty where there are none."""
-    return ", ".join(rank.words(now) for rank in ranks if rank.seen)
+    """Of the ranks with figures, of many the slowest; empty where there are none."""
+    seen = [rank for rank in ranks if rank.seen]
+    if len(seen) < MANY:
+        return ", ".join(rank.words(now) for rank in seen)
+    last = min(seen, key=lambda rank: (STAGES.index(rank.stage), rank.own))
+    return f"the slowest of {len(seen)}: {last.words(now)}"
 
 
 def stage(ranks: Sequence[Rank]) -> str:
@@ -100,7 +115,3 @@ def as_list(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
         for rank in ranks
         if rank.seen
     ]
-
-
-def _gib(count: int) -> str:
-    return f"{count / GIB:.1f}"

@@ -97,8 +97,7 @@ def wait_ready(
         if clock() >= began + limit_s:
             raise SparkError(f"no token within {limit_s:g} s; last: {last.found}", last.where, _REMEDY) from last
         if part_s and clock() - entered >= part_s:
-            words = f"{_words(state)}; {limit_s:g} s at most"
-            return Part(words, clock() - began, clock() - complete_at, first)
+            return Part(_words(state, limit_s), clock() - began, clock() - complete_at, first)
         sleep(POLL_S)
 
 
@@ -109,9 +108,11 @@ def start_parts(store: Store) -> dict[str, float]:
     return {name: _number(known[name]) for name in PARTS if name in known}
 
 
-def _words(state: Mapping[str, Any]) -> str:
+def _words(state: Mapping[str, Any], limit_s: float) -> str:
+    """The figures come last: a narrow screen shows the end."""
     seconds = elapsed(state.get("since"), time.time())
-    return f"{state.get('phase')}{'' if seconds is None else f' for {seconds} s'}: {state.get('detail')}"
+    told = "" if seconds is None else f" for {seconds} s"
+    return f"{state.get('phase')}{told} (at most {limit_s:g} s): {state.get('detail')}"
 
 
 def _failures(state: Mapping[str, Any]) -> int:

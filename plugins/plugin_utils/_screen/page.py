@@ -142,14 +142,21 @@ class Page:
         if self._step is not None:
             self._step.results.append(result)
 
-    def waiting(self, news: str = "") -> str:
-        """What runs now and for how long, for a line that moves; ``news``: what the node says of it."""
+    def waiting(self, news: str = "", width: int = 0) -> str:
+        """What runs now and for how long, for a line that moves; ``news``: what the node says of it, of which a narrow
+        terminal shows the end, where the figures are."""
         if self._step is None:
             return ""
-        text = f"{self._step.name}: {span(self.clock() - self._step.began)}"
+        took = span(self.clock() - self._step.began)
+        text = f"{self._step.name}: {took}"
         if (done := len({result.host for result in self._step.results})) and len(self.hosts) > 1:
             text += f", {done} of {len(self.hosts)} nodes done"
-        return f"{text}; {news}" if news else text
+        if not width or len(text) + bool(news) * (len(news) + 2) <= width:
+            return f"{text}; {news}" if news else text
+        if not news:
+            return text[:width]
+        left = max(0, width - len(took) - 2)
+        return f"{took}; {news if len(news) <= left else f'... {news[len(news) + 4 - left :]}'}"[:width]
 
     @property
     def waited_s(self) -> float:

@@ -24,6 +24,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts imp
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import Manifest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import how_far
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from model_manifest import CONTENT, NAME, SEGMENT
@@ -93,11 +94,11 @@ def test_how_far_it_is_can_be_asked_on_the_node(tmp_path: Path, cache: Cache, mo
     missing = begin(cache, of)
     take(cache, source, of, missing[:1])
     first = next(iter(of.segments()))
-    assert told[-1].words.startswith(f"receiving {NAME}: {100 * first.size // of.size} % of") and not told[-1].ended
+    assert told[-1].words == f"receiving {NAME}: {how_far.words(first.size, of.size)}" and not told[-1].ended
     assert "the same run goes on where it was" in work.words(told[-1])[-1]
     take(cache, source, of, missing[1:])
     receive.end(cache, (NAME, of.revision))
-    assert told[-1].ended and "100 %" in told[-1].words
+    assert told[-1].ended and told[-1].words.endswith(how_far.words(of.size, of.size))
 
 
 def test_a_broken_file_gets_its_segments_only(tmp_path: Path, cache: Cache) -> None:

@@ -248,7 +248,7 @@ def test_what_is_told_meanwhile(tmp_path):
         now[0] += 1.0
         one.add(5 * 10**8)
     told = work.progress(str(tmp_path / "p.json"))
-    assert told.words == f"copying {NAME}: 50 % of 4.0 GB, 0.50 GB/s, 4 s left"
+    assert told.words == f"copying {NAME}: 2.0 of 4.0 GB, 500 MB/s, 4 s left"
     one.note("it was slow")
     one.end("it broke")
     assert work.words(work.progress(str(tmp_path / "p.json")))[-1] == "it was slow"

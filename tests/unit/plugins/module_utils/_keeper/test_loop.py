@@ -8,6 +8,7 @@ import argparse
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -527,16 +528,16 @@ def test_how_far_a_load_is(cluster):
         cluster.plan[second + 0.5] = lambda: details.update({int(cluster.now): dict(cluster.store.read())})
     cluster.keep(until=130)
     texts = [state["detail"].split(";")[0] for state in details.values()]
-    assert texts[0].startswith("spark2 2") and texts[0].endswith(" of about 58.0 GiB read")
-    assert texts[1].startswith("spark2 3")
-    assert texts[2].endswith("of about 58.0 GiB read, warms up")
+    assert re.fullmatch(r"spark2 read 2\d.\d of 62.3 GB, 1.\d GB/s, \d\d s left", texts[0])
+    assert texts[1].startswith("spark2 read 3")
+    assert texts[2].endswith(" of 62.3 GB, warms up")
     assert details[41]["progress"][0]["weights"] == 58 * gib
     assert details[41]["since"] == details[31]["since"]
     assert [text[:10] for text in cluster.said if "s: spark2 " in text] == ["loading fo"]
     reason = cluster.store.history()[0]["reason"]
     assert reason.startswith(
         "no token: the time limit of 100 s (engine_ready_timeout_s) ended the start in the warm-up, after all weights"
-        " were read: spark2 9"
+        " were read: spark2 read 62"
     )
     assert reason.endswith("last probe: x: no complete answer.")
 
@@ -1020,11 +1021,11 @@ def test_a_wait_in_parts_is_one_wait(tmp_path, monkeypatch):
     waiting = Waiting(tmp_path, monkeypatch, [])
     waiting.store.write({"phase": "loading", "detail": "x", "since": "", "failures": 1}, print)
     part = waiting.wait(part_s=20.0)
-    assert part == keeper_wait.Part("loading: x; 70 s at most", 20.0, 0.0, 1)
+    assert part == keeper_wait.Part("loading (at most 70 s): x", 20.0, 0.0, 1)
     waiting.store.write({"phase": "waiting", "detail": "spark2 is off", "since": "2001-01-01T00:00:00+00:00"}, print)
     waiting.now += 3.0  # between two parts
     part = waiting.wait(part_s=20.0, before=part)
-    assert part.words.startswith("waiting for ") and part.words.endswith(" s: spark2 is off; 70 s at most")
+    assert part.words.startswith("waiting for ") and part.words.endswith(" s (at most 70 s): spark2 is off")
     assert (part.waited_s, part.missing_s, part.failures) == (40.0, 20.0, 1)
     with pytest.raises(SparkError, match="no token within 70 s"):
         waiting.wait(before=part)

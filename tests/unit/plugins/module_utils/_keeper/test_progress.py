@@ -28,18 +28,18 @@ def rank(*looks, weights=58 * GIB):
 @pytest.mark.parametrize(
     ("looks", "now", "expected"),
     [
-        ([(0, 0.2, 0)], 2, "spark2 0.2 of about 58.0 GiB read"),
-        ([(0, 0.2, 0), (10, 31.4, 0)], 12, "spark2 31.4 of about 58.0 GiB read"),
-        ([(0, 0.2, 0), (10, 31.4, 0), (40, 31.41, 0)], 52, "spark2 31.4 of about 58.0 GiB read, no more for 42 s"),
-        ([(0, 0.2, 0), (10, 55, 0)], 99, "spark2 55.0 of about 58.0 GiB read, warms up"),
+        ([(0, 0.2, 0)], 2, "spark2 read 0.2 of 62.3 GB"),
+        ([(0, 0.2, 0), (10, 31.4, 0)], 12, "spark2 read 33.7 of 62.3 GB, 3.4 GB/s, 9 s left"),
+        ([(0, 0.2, 0), (10, 31.4, 0), (40, 31.41, 0)], 52, "spark2 read 33.7 of 62.3 GB, no more for 42 s"),
+        ([(0, 0.2, 0), (10, 55, 0)], 99, "spark2 read 59.1 of 62.3 GB, warms up"),
         # A download is read from the network, and counts for nothing.
-        ([(0, 1, 0), (10, 21, 20), (20, 41, 40)], 20, "spark2 fetches the model, 40.0 GiB written"),
-        ([(0, 1, 0), (10, 21, 20)], 70, "spark2 fetches the model, 20.0 GiB written, no more for 60 s"),
-        ([(0, 1, 0), (10, 59, 58), (20, 66, 58)], 20, "spark2 7.0 of about 58.0 GiB read"),
+        ([(0, 1, 0), (10, 21, 20), (20, 41, 40)], 20, "spark2 fetches the model, 42.9 GB written"),
+        ([(0, 1, 0), (10, 21, 20)], 70, "spark2 fetches the model, 21.5 GB written, no more for 60 s"),
+        ([(0, 1, 0), (10, 59, 58), (20, 66, 58)], 20, "spark2 read 7.5 of 62.3 GB, 752 MB/s, 73 s left"),
         # Compiled code that is written after all weights were read is no download.
-        ([(0, 1, 0), (10, 58, 0), (20, 58, 1)], 20, "spark2 58.0 of about 58.0 GiB read, warms up"),
+        ([(0, 1, 0), (10, 58, 0), (20, 58, 1)], 20, "spark2 read 62.3 of 62.3 GB, warms up"),
         # A process that reads anew: another one.
-        ([(0, 1, 0), (10, 58, 0), (20, 3, 0)], 20, "spark2 3.0 of about 58.0 GiB read"),
+        ([(0, 1, 0), (10, 58, 0), (20, 3, 0)], 20, "spark2 read 3.2 of 62.3 GB"),
     ],
 )
 def test_words(looks, now, expected):
@@ -47,7 +47,7 @@ def test_words(looks, now, expected):
 
 
 def test_small_weights_are_not_compared_with_what_python_reads():
-    assert rank((0, 0.2, 0), (9, 1.3, 0), weights=GIB).words(9) == "spark2 1.3 GiB read"
+    assert rank((0, 0.2, 0), (9, 1.3, 0), weights=GIB).words(9) == "spark2 read 1.4 GB"
 
 
 def test_all_ranks_together():
@@ -56,7 +56,7 @@ def test_all_ranks_together():
     assert (p.words(every, 0), p.stage(every), p.as_list(every)) == ("", "", [])
     p.see(ranks, 0.0, {"spark1": {"r": moved(5, 1), "e": moved(GIB, 2), "x": UnitReport()}})
     p.see(ranks, 0.0, {"spark2": {"e": moved(9 * GIB)}, "spark3": {"e": UnitReport(active="active")}, "other": {}})
-    assert p.words(every, 0) == "spark1 1.0 of about 10.0 GiB read, spark2 9.0 of about 10.0 GiB read, warms up"
+    assert p.words(every, 0) == "spark1 read 1.1 of 10.7 GB, spark2 read 9.7 of 10.7 GB, warms up"
     assert p.stage(every) == "while weights were read"
     assert p.as_list(every)[0] == {
         "host": "spark1", "stage": "read", "read": GIB, "written": 2, "weights": 10 * GIB
@@ -64,6 +64,7 @@ def test_all_ranks_together():
     p.see(ranks, 9.0, {"spark1": {"e": moved(10 * GIB, 2)}})
     assert p.stage(every) == "in the warm-up, after all weights were read"
     p.see(ranks, 9.0, {"spark3": {"e": moved(1, 0)}})
+    assert p.words(every, 9) == "the slowest of 3: spark3 read 0.0 of 10.7 GB"
     p.see(ranks, 19.0, {"spark3": {"e": moved(GIB, GIB)}})
     assert p.stage(every) == "while the model was fetched"
 

@@ -279,6 +279,10 @@ def test_a_long_step_says_for_how_long_and_what_the_node_says():
     assert screen.waiting("spark2 loading") == (
         "Wait for the first token: 1 min 35 s, 1 of 4 nodes done; spark2 loading"
     )
+    news = "spark1 downloading cyankiwi/MiniMax-M2.7-AWQ-4bit: 34.2 of 129 GB, 118 MB/s, 13 min left"
+    assert screen.waiting(news, 68) == "1 min 35 s; ... M2.7-AWQ-4bit: 34.2 of 129 GB, 118 MB/s, 13 min left"
+    assert screen.waiting(news, 110) == f"1 min 35 s; {news}"
+    assert screen.waiting("", 40) == "Wait for the first token: 1 min 35 s, 1 "
     assert shown(screen.still()) == [
         "Serve the model",
         "  waiting  Wait for the first token: 1 min 35 s, 1 of 4 nodes done",
