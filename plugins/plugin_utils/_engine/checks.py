@@ -145,7 +145,7 @@ def _number_of_nodes(asked: Asked) -> Iterator[Finding]:
         yield Finding(
             asked.names["recipe"],
             f"{recipe.name} is for {recipe.min_nodes} to {recipe.max_nodes} nodes, and there are {count}",
-            "Choose another recipe",
+            "Choose another recipe; playbooks/recipes.yml says which fit your machines",
         )
 
 

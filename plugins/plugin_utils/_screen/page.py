@@ -51,8 +51,9 @@ _WORD = r"""(?:'[^']*'|"[^"]*"|[^\s'"])+"""
 _PROGRAM = r"(?:uvx |pipx run )?(?:\S*/)?(?:curl|ssh|sudo|sparkmatrix|ansible-playbook)"
 _COMMAND = rf"{_PROGRAM} (?:(?!\(){_WORD}(?<![;,.:]) )*(?!\(){_WORD}"
 COPIED = re.compile(rf"(?<![^\s(])(?:{_COMMAND}|--?\w[\w-]*(?:[ =]{_WORD})?|\w+: \{{[^{{}}]*\}})|\S*\$\(.*")
+REMARK = re.compile(r"(?<=  )\(.*\)$")
 LABEL = re.compile(r"(?=\S.{8,9}(?<= )(?=\S))\S(?: ?\S)* {2,}")  # of a line in columns: "changed   "
-# Of playbooks that end without a summary; the command `sparkmatrix` knows itself how it goes on.
+# Of playbooks that end without a summary.
 NEXT = {
     "plan": "with this model in the inventory: ansible-playbook site.yml",
     "preflight": "ansible-playbook site.yml",
@@ -107,12 +108,12 @@ class _Step:
 @dataclass
 class Page:
     """``hosts``: of the play, in the order of the inventory. ``verbose``: name unchanged steps and cut nothing.
-    ``hints``: say what comes next."""
+    ``by_verbs``: called by the command `sparkmatrix`, which goes on by itself after a check."""
 
     check: bool = False
     verbose: bool = False
     playbook: str = ""
-    hints: bool = True
+    by_verbs: bool = False
     clock: Callable[[], float] = time.monotonic
     hosts: Sequence[str] = ()
     failed: bool = False
@@ -203,7 +204,8 @@ class Page:
 
     def _next(self, early: bool) -> str:
         if not self.failed:
-            return "" if self.check or not self.hints else NEXT.get(self.playbook, "")
+            goes_on = self.by_verbs and self.playbook != "plan"
+            return "" if self.check or goes_on else NEXT.get(self.playbook, "")
         if self.points:
             return f"mend {'this' if self.points == 1 else f'these {self.points} points'}, then the same command again"
         if early:
@@ -407,8 +409,10 @@ def folded(text: str, width: int) -> list[str]:
         whole, hang = re.sub(r"(?<! ) (?! )", "\0", rest), 4
     else:
         point = own.split(" ", 1)[0]
-        whole = COPIED.sub(lambda at: at[0].replace(" ", "\0"), rest)
         hang = len(point) + 1 if point.rstrip(".").isdigit() or point == "-" else 2
+        most = width - indent - (len(label) or hang)
+        whole = COPIED.sub(lambda at: at[0].replace(" ", "\0"), rest)
+        whole = REMARK.sub(lambda at: at[0].replace(" ", "\0") if len(at[0]) <= most else at[0], whole)
     rows = textwrap.wrap(
         f"{label.replace(' ', chr(0))}{whole}",
         width,
