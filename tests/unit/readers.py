@@ -41,6 +41,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import State
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status.endpoint import Endpoint
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.membership import parse_known_hosts
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import run_document
 from engine_plans import PLAN
 from model_manifest import manifest
 from preflight_inputs import fact
@@ -164,6 +165,14 @@ TEXTS["_support/redaction:redact"] = Reader(
 )
 TEXTS["_fabric/netplan:read"] = Reader(lambda text: here("_fabric/netplan:read")("a.yaml", text), (NETPLAN,))
 TEXTS["membership:parse_known_hosts"] = Reader(parse_known_hosts, (f"spark1,10.0.0.1 {KEY}\n[spark2]:22 {KEY}\n",), ())
+
+
+TASK = {"task": {"name": "Ask"}, "hosts": {"spark1": {"action": "debug", "msg": ["a"]}, "spark2": {"failed": True}}}
+TEXTS["_screen/run_document:document"] = Reader(
+    lambda text: run_document.document("site", 1, text),
+    (json.dumps({"plays": [{"tasks": [TASK]}], "global_custom_stats": {"sparkmatrix": {"url": "u"}}}),),
+    (),
+)
 
 
 # --- readers of files, and of what is not told as text alone ----------------------------------------------------------

@@ -6,34 +6,38 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
 SCHEMA_VERSION = 1
 STATS = "sparkmatrix"  # what the playbooks give to set_stats
 
 
 def document(playbook: str, code: int, said: str) -> dict[str, Any]:
-    """``exit``: of the command; ``summary``: what AWX gets; ``lines``: what people read; ``failures``: why it ended."""
+    """``exit``: of the command; ``summary``: what AWX gets; ``lines``: what people read; ``failures``: why it ended.
+    Of a run that never began, and printed none of it, there is only how it ended."""
+    summary, lines, failures = None, [], []
     try:
-        run = json.loads(said[said.index("{") :])
-    except ValueError:
-        run = {}
-    lines: list[str] = []
-    failures = []
-    for task in (task for play in run.get("plays", ()) for task in play["tasks"]):
-        for host, result in task["hosts"].items():
-            told = result.get("msg", "")
-            text = "\n".join(map(str, told)) if isinstance(told, list) else str(told)
-            if result.get("failed") or result.get("unreachable"):
-                failures.append({"host": host, "task": task["task"]["name"], "message": text})
-            elif str(result.get("action", "")).endswith("debug"):
-                lines += text.splitlines()
+        with json_text.Reading("Ansible printed no run", playbook):
+            run = json_text.mapping(said[said.find("{") :])
+            summary = (run.get("global_custom_stats") or {}).get(STATS)
+            for task in (task for play in run["plays"] for task in play["tasks"]):
+                for host, result in task["hosts"].items():
+                    told = result.get("msg", "")
+                    text = "\n".join(map(str, told)) if isinstance(told, list) else str(told)
+                    if result.get("failed") or result.get("unreachable"):
+                        failures.append({"host": host, "task": task["task"]["name"], "message": text})
+                    elif str(result.get("action", "")).endswith("debug"):
+                        lines += text.splitlines()
+    except SparkError:
+        pass
     return {
         "schema_version": SCHEMA_VERSION,
         "playbook": playbook,
         "exit": code,
-        "summary": (run.get("global_custom_stats") or {}).get(STATS),
+        "summary": summary,
         "lines": list(dict.fromkeys(lines)),
         "failures": failures,
     }
