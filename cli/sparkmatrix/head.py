@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import foreign
 
 from sparkmatrix import ROOT
 from sparkmatrix.play import DONE, SILENT
@@ -26,7 +27,7 @@ PROGRAM = "/usr/local/bin/sparkmatrix"
 SSH_FAILED, SUDO_ASKS = 255, 3
 SOCKETS = Path("~/.ansible/cp").expanduser()
 # One connection for all that follows within a minute; a machine that is not there is told within seconds.
-SHARED = ("-o", "ControlMaster=auto", "-o", "ControlPersist=60", "-o", f"ControlPath={SOCKETS}/sm-%C")
+SHARED = ("-o", "ControlMaster=auto", "-o", "ControlPersist=60", "-o")
 QUICK = ("-o", "ConnectTimeout=8", "-o", "ServerAliveInterval=15")
 
 
@@ -45,30 +46,31 @@ class Head:
 
     def words(self, command: str, *options: str) -> list[str]:
         program, *way = self.ssh
-        return [program, *SHARED, *QUICK, *options, *way, self.to, command] if self.to else ["sh", "-c", command]
+        place = f"ControlPath={SOCKETS}/{self._name()}"
+        return [program, *SHARED, place, *QUICK, *options, *way, self.to, command] if self.to else ["sh", "-c", command]
 
     def sudo(self) -> str:
-        """The password, which is asked for once, at a terminal, and where sudo wants one."""
+        """The password, asked for once, at a terminal, where sudo wants one: for env, lest a rule that sudo has for one
+        program alone makes the password that program's input."""
         if self.password is None:
-            asks = self.words(f"sudo -n true 2>/dev/null || exit {SUDO_ASKS}", "-o", "BatchMode=yes")
-            done = subprocess.run(asks, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-            self.password = self.typed if done.returncode == SUDO_ASKS else ""
-            if done.returncode == SUDO_ASKS and not self.typed and sys.stdin.isatty():
+            asks = self.words(f"sudo -k -n env true 2>/dev/null || exit {SUDO_ASKS}", "-o", "BatchMode=yes")
+            none = subprocess.DEVNULL
+            wanted = subprocess.call(asks, stdin=none, stdout=none, stderr=none) == SUDO_ASKS
+            self.password = self.typed if wanted else ""
+            if wanted and not self.typed and sys.stdin.isatty():
                 self.password = click.prompt(f"Password for sudo on {self.host}", hide_input=True, err=True)
         return self.password
 
     def run(self, words: Sequence[str], text: str | None = None, *, capture: bool = False) -> tuple[int, str]:
         """The head's own program as root; ``text`` is its input. Without, it has the terminal, and so has sudo."""
-        terminal = text is None and not capture and sys.stdin.isatty() and sys.stdout.isatty()
-        sudo = () if terminal else ("-k", "-S", "-p", "") if self.sudo() else ("-n",)
-        done = subprocess.run(
-            self.words(shlex.join(["sudo", *sudo, PROGRAM, *words]), *(("-t",) if terminal else ())),
-            input=None if terminal else f"{self.password}\n{text or ''}" if self.password else text or "",
-            text=True,
-            stdout=subprocess.PIPE if capture else None,
-            check=False,
-        )
-        return SILENT if done.returncode == SSH_FAILED else done.returncode, done.stdout or ""
+        if text is None and not capture and sys.stdin.isatty() and sys.stdout.isatty():
+            done = subprocess.run(self.words(shlex.join(["sudo", PROGRAM, *words]), "-t"), check=False)
+            code, said = done.returncode, ""
+        else:
+            secret, sudo = (f"{self.password}\n", ("-k", "-S", "-p", "", "env")) if self.sudo() else ("", ("-n",))
+            asks = self.words(shlex.join(["sudo", *sudo, PROGRAM, *words]))
+            code, said = foreign.run(asks, secret + (text or ""), keep=capture)
+        return SILENT if code == SSH_FAILED else code, said
 
     def tunnel(self, host: str, port: int) -> int:
         """The port of this computer that leads there from the head. One that is open already is used again."""
@@ -88,7 +90,7 @@ class Head:
         return len([self._order(path, "exit") for path in self._tunnels()])
 
     def _name(self, there: str = "") -> str:
-        """Of the socket of a tunnel: short, and of this machine only, whatever it is called."""
+        """Of a socket: short, and of one way to one machine. Behind another jump host its address is another's."""
         parts = (f"{self.ssh}{self.to}", *([there] if there else []))
         return "-".join(["sm", *(hashlib.sha256(part.encode()).hexdigest()[:12] for part in parts)])
 

@@ -12,11 +12,11 @@ import shlex
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import click
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import named_pipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import run_document
 
 from sparkmatrix import ROOT, short
@@ -42,9 +42,7 @@ def play(
     with tempfile.TemporaryDirectory(prefix="sparkmatrix-") as folder:
         for option, word in zip(("--connection-password-file", "--become-password-file"), passwords):
             if word:
-                pipe = Path(folder, option.strip("-"))
-                os.mkfifo(pipe, 0o600)
-                threading.Thread(target=pipe.write_text, args=(word,), daemon=True).start()
+                named_pipe.hand_over(pipe := Path(folder, option.strip("-")), word)
                 words += [option, str(pipe)]
         output = subprocess.PIPE if as_json else None
         program = str(Path(sys.executable).with_name("ansible-playbook"))

@@ -166,9 +166,11 @@ case "$*" in
 esac
 """
 SUDO = """#!/bin/sh
+# As it is where the head's own program needs no password, and everything else does.
 case "$*" in
-  "-n true") exit {asks} ;;
-  "-k -S"*) read -r word; [ "$word" = s3cret ] || exit 9; shift 4 ;;
+  "-k -n env true") exit {asks} ;;
+  "-k -S -p  env "*) read -r word; [ "$word" = s3cret ] || exit 9; shift 5 ;;
+  "-k -S -p  "*) shift 4 ;;
   *) shift ;;
 esac
 shift; printf '%s: ' "$*"; cat
@@ -195,6 +197,22 @@ def test_a_password_goes_to_sudo_and_to_nobody_else(machine: head.Head, tmp_path
     assert "s3cret" not in (tmp_path / "log").read_text()
 
 
+def test_a_shared_connection_is_of_one_way_to_a_machine(machine: head.Head) -> None:
+    """The same address behind another jump host is another machine, and gets another password."""
+    other = head.Head("spark1", (*machine.ssh, "-J", "elsewhere"), machine.to)
+    paths = [[word for word in one.words("true") if "ControlPath" in word] for one in (machine, other)]
+    assert [len(path) for path in paths] == [1, 1] and paths[0] != paths[1]
+
+
+def test_what_a_head_says_does_nothing_to_the_terminal(
+    machine: head.Head, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sudo").write_text("#!/bin/sh\nprintf '\\033]0;mine\\007'; printf '\\033c' >&2\n")
+    assert machine.run(("ask",), "Hello") == (0, "")
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("\\x1b]0;mine\\x07", "\\x1bc")
+
+
 def test_a_tunnel_is_used_again_and_closed(machine: head.Head) -> None:
     port = machine.tunnel("127.0.0.1", 8000)
     assert machine.tunnel("127.0.0.1", 8000) == port
@@ -206,6 +224,19 @@ def test_a_tunnel_is_used_again_and_closed(machine: head.Head) -> None:
 
 def test_the_head_itself_needs_no_tunnel(machine: head.Head) -> None:
     assert head.Head("spark1", (), "").tunnel("127.0.0.1", 8000) == 8000
+
+
+def test_the_current_folder_says_nothing_of_a_machine(
+    ran: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose clone one stands in may have variables for a machine of this name: a command to run instead of ssh."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("host_vars/s1.yml", "group_vars/all.yml", "group_vars/sparks.yml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{ansible_ssh_common_args: -o ProxyCommand=evil, ansible_user: evil}\n")
+    (tmp_path / "ansible.cfg").write_text("[ssh_connection]\nssh_args = -o ProxyCommand=evil\n")
+    found = head.of(command.PLACE / "mine", "")
+    assert (found.to, found.ssh) == ("192.0.2.1", ("ssh",))
 
 
 def test_the_head_of_an_inventory(ran: list[list[str]]) -> None:

@@ -36,13 +36,19 @@ _ANYWHERE = ("192.0.2.1", 9)  # nothing is sent there
 THIS = "this computer"
 # What a host name may have. Anybody on the network may announce anything, and names end up in an inventory.
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
-_ESCAPE = re.compile(r"\\(\d{3}|.)")
+_ESCAPE = re.compile(r"\\([0-9]{3}|.)")
 _LIKELY = re.compile(r"^(spark|gx10|promaxgb10|dgx)", re.IGNORECASE)
 _INTERFACE = re.compile(r"[A-Za-z0-9_.:@-]{1,15}")
 # What no machine of the network is behind: containers, virtual machines, tunnels.
 _VIRTUAL = re.compile(r"(lo|docker|br-|veth|virbr|tun|tap|wg|tailscale|zt|cni|cali|flannel|podman|lxc|lxd|utun|bridge)")
 # The ConnectX-7 as systemd names it: an address of the cables.
 _CABLE = re.compile(r"en[pP]\d+[a-zA-Z0-9]*f\d+np\d+")
+# A login with a key and nothing else: no agent and no port of this computer, whatever the own configuration says.
+_STRICT = (
+    "GlobalKnownHostsFile=/dev/null", "StrictHostKeyChecking=yes", "UpdateHostKeys=no", "BatchMode=yes",
+    "ForwardAgent=no", "ForwardX11=no", "ClearAllForwardings=yes", "ControlMaster=no", "ControlPath=none",
+    "ConnectTimeout=5",
+)  # fmt: skip
 # As ssh names them, best first; the operator compares the first one that there is.
 _KINDS = {"ssh-ed25519": "ED25519", "ecdsa-sha2-nistp256": "ECDSA", "ssh-rsa": "RSA"}
 
@@ -119,7 +125,7 @@ def opens(user: str, machine: Machine, candidates: Iterable[Candidate], runner: 
     with tempfile.NamedTemporaryFile("w", prefix="sparkmatrix-") as known:
         known.write("".join(f"{line}\n" for one in candidates for line in one.known_hosts))
         known.flush()
-        how = ("BatchMode=yes", "StrictHostKeyChecking=yes", f"UserKnownHostsFile={known.name}", "ConnectTimeout=5")
+        how = (f"UserKnownHostsFile={known.name}", *_STRICT)
         ssh = ("ssh", *(f"-o{one}" for one in how), f"{user}@{machine.address}")
         return runner((*(() if machine.own else ssh), "sudo", "-n", "true")).rc == 0
 
@@ -176,7 +182,7 @@ def _is_address(text: str) -> bool:
 
 def _unescape(matched: re.Match[str]) -> str:
     text = matched[1]
-    return chr(int(text)) if text.isdigit() else text
+    return chr(int(text)) if len(text) == 3 else text
 
 
 def addresses(cidr: str) -> list[str]:

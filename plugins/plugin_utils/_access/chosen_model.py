@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import re
@@ -51,6 +52,8 @@ class Choice:
         with os.fdopen(handle, "w", encoding="utf-8", newline="") as stream:
             stream.write(new)
         shutil.copymode(real, name)
+        with contextlib.suppress(OSError):  # not root's, and not of a group that is not one's own
+            os.chown(name, real.stat().st_uid, real.stat().st_gid)
         os.replace(name, real)
         return list(difflib.unified_diff(self.text.splitlines(), new.splitlines(), lineterm="", n=0))[3:]
 

@@ -20,6 +20,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import
 def find(inventory: Path) -> login.Login:
     """Raises :class:`SparkError` for an inventory that has none, or cannot be read."""
     loader = DataLoader()
+    # Variables are read beside the inventory, and beside a playbook, of which there is none: not in the current folder.
+    loader.set_basedir(str(inventory if inventory.is_dir() else inventory.parent))
     try:
         known = InventoryManager(loader=loader, sources=[str(inventory)])
         manager = VariableManager(loader=loader, inventory=known)

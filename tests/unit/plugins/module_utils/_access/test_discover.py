@@ -44,6 +44,7 @@ def test_what_avahi_prints() -> None:
         ("{{ 7 * 7 }}", "192.168.1.20", [""]),
         ("-spark", "192.168.1.20", [""]),
         ("spark-1a2b.local", "192.168.1.20", ["spark-1a2b"]),
+        ("\\²", "192.168.1.20", [""]),  # a digit to Python, and no number
         ("spark-1", "192.168.1.20 -o ProxyCommand=x", []),
         ("spark-1", "fe80::1", []),
     ],
@@ -51,6 +52,16 @@ def test_what_avahi_prints() -> None:
 def test_what_anybody_may_announce(name: str, address: str, kept: list[str]) -> None:
     found = discover.parse_avahi(f'=;eth0;IPv4;spark;_ssh._tcp;local;{name};{address};22;""\n')
     assert [item.name for item in found] == kept
+
+
+def test_a_login_that_nobody_has_vouched_for_takes_nothing_along() -> None:
+    """Neither a password nor the agent, a port or a shared connection, whatever the own configuration of ssh has."""
+    asked: list[Sequence[str]] = []
+    machine = discover.Machine("192.168.1.20", "spark", "SHA256:a", "ED25519", True, False)
+    assert discover.opens("me", machine, [], lambda argv: asked.append(argv) or Completed(0))  # type: ignore[func-returns-value]
+    for option in ("BatchMode=yes", "ForwardAgent=no", "ClearAllForwardings=yes", "ControlPath=none",
+                   "StrictHostKeyChecking=yes", "GlobalKnownHostsFile=/dev/null"):  # fmt: skip
+        assert f"-o{option}" in asked[0]
 
 
 @pytest.mark.parametrize(

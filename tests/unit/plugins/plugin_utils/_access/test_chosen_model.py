@@ -52,6 +52,15 @@ def test_one_line_changes(tmp_path: Path, name: str, text: str, after: str) -> N
     assert list(path.parent.glob(".*")) == []
 
 
+def test_the_file_stays_its_owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root changes it for somebody; who is not root may not give it away, and it is his already."""
+    given: list[tuple[int, int]] = []
+    found = chosen_model.find(inventory(tmp_path, **{"group_vars/all.yml": "engine_recipe: old\n"}))
+    monkeypatch.setattr(chosen_model.os, "chown", lambda _path, *ids: given.append(ids))
+    found.keep("new")
+    assert given == [(found.path.stat().st_uid, found.path.stat().st_gid)]
+
+
 def test_it_stands_in_the_file_of_the_hosts_too(tmp_path: Path) -> None:
     text = "all:\n  children:\n    sparks:\n      vars:\n        engine_recipe: old\n      hosts: {a: {}}\n"
     place = inventory(tmp_path, **{"hosts.yml": text})
