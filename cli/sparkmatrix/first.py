@@ -19,7 +19,7 @@ import click
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import discover
 
 from sparkmatrix import UNFINISHED
-from sparkmatrix.play import DONE, play
+from sparkmatrix.play import DONE, SILENT, play
 
 
 def inventory(place: Path, where: str) -> tuple[int, str]:
@@ -56,13 +56,12 @@ def choose(where: str) -> tuple[Sequence[discover.Machine], Sequence[discover.Ca
         chosen = discover.machines(found)
     if silent := [one.address for one in chosen if not one.fingerprint]:
         what = "no answer to ssh. Are they on, and in this network? Then the same line again"
-        raise click.ClickException(f"{', '.join(silent)}: {what}.")
+        click.echo(f"{', '.join(silent)}: {what}.", err=True)
+        raise click.exceptions.Exit(SILENT)
     click.echo(f"{len(chosen)} machine(s), and the host key of each:", err=True)
     for one in chosen:
         click.echo(f"  {one.name or one.address:<20} {one.address}\n    {one.fingerprint}", err=True)
-    click.echo(
-        "On a machine's own screen the same is shown by: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub", err=True
-    )
+    click.echo("The same on a machine's own screen: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub", err=True)
     click.echo("Not the same, or other machines: Ctrl-C, then: sparkmatrix up --on ADDRESS,ADDRESS", err=True)
     return chosen, found
 
