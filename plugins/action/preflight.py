@@ -13,7 +13,6 @@ from typing import Any
 from ansible import constants
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import (
     Finding,
     SparkError,
@@ -28,6 +27,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import a
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import layers as preflight_layers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.reached import reason
 
 SPEC: dict[str, dict[str, Any]] = {
     "phase": {"type": "str", "required": True, "choices": ["request", "inventory", "peers", "hosts"]},
@@ -174,7 +174,7 @@ class ActionModule(ActionBase):
                     nodes[host] = (border.read(answers.NODE_INFO, read, host, refused) or {}).get("node")
                     earlier[host] = read.get("fact")  # fabric_fact.load judges it
                 else:
-                    failures[host] = _reason(read)
+                    failures[host] = reason(read)
                     hosts[host] = {**configured(), **hosts[host]}
                 said = border.read(answers.REACH, variables.get(args["reach_variable"]) or {}, host, refused)
                 reach[host] = (said or {}).get("unreached") or []
@@ -204,10 +204,3 @@ class ActionModule(ActionBase):
             neighbors=neighbors,
             followed=frozenset(args["followed_layers"]),
         )
-
-
-def _reason(result: Mapping[str, Any]) -> str:
-    """Ansible's message, with the last line that the machine printed where it printed one."""
-    message = str(result.get("msg") or "")
-    printed = f"{result.get('module_stdout') or ''}\n{result.get('module_stderr') or ''}".strip().splitlines()
-    return strict.words(f"{message} ({printed[-1]})" if printed else message)

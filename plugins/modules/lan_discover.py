@@ -20,6 +20,13 @@ options:
     type: str
     default: ''
     aliases: [cidr]
+  confirmed:
+    description:
+      - Fingerprints (C(SHA256:…)) that somebody has read at the machines. C(known_hosts) then has the keys with these
+        fingerprints and no others. None, it has all that a machine shows.
+    type: list
+    elements: str
+    default: []
 extends_documentation_fragment:
   - sparkmatrix.cluster.attributes
   - sparkmatrix.cluster.attributes.info_module
@@ -58,17 +65,22 @@ candidates:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.discover import find
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.discover import confirmed, find
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
 
 def main() -> None:
-    spec = {"where": {"type": "str", "default": "", "aliases": ["cidr"]}}
+    spec = {
+        "where": {"type": "str", "default": "", "aliases": ["cidr"]},
+        "confirmed": {"type": "list", "elements": "str", "default": []},
+    }
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     try:
         found = find(module.params["where"])
     except SparkError as exc:
         module.fail_json(msg=str(exc))
+    known = [one for one in module.params["confirmed"] if one]
+    found = [confirmed(one, known) for one in found] if known else found
     module.exit_json(changed=False, candidates=[candidate.as_dict() for candidate in found])
 
 

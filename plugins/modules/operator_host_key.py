@@ -7,15 +7,14 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: operator_host_key
-short_description: Refuse a machine whose host key the operator does not know, unless it was confirmed
+short_description: Ask ssh whether the operator knows the host key of a machine, and take over one that was confirmed
 version_added: 0.1.0
 description:
   - "Internal to this collection: no compatibility promise."
   - Runs on the controller. Lets ssh judge the host key that a machine shows, with the operator's own configuration, and
     logs in nowhere.
-  - Another key, or the first one, is refused with its fingerprint. It is written to the operator's known hosts only
-    when its fingerprint is among O(confirmed).
-  - A machine that does not answer is left to whoever connects next.
+  - Another key, or the first one, is written to the operator's known hosts only when its fingerprint is among
+    O(confirmed). Whoever calls it refuses the others, and what does not answer.
 options:
   host:
     description: Name or address for ssh.
@@ -34,10 +33,6 @@ options:
     type: list
     elements: str
     default: []
-  name:
-    description: The machine in messages. Empty, O(host).
-    type: str
-    default: ''
   confirmed:
     description: Fingerprints (C(SHA256:…)) that somebody has read at the machine.
     type: list
@@ -66,19 +61,33 @@ EXAMPLES = r"""
 
 RETURN = r"""
 state:
-  description: V(known), or V(unreachable).
+  description: V(known), V(unknown), V(changed) where another one is known, or V(unreachable).
   returned: success
   type: str
   sample: known
 fingerprint:
-  description: Of a key that was confirmed.
+  description: Of the key that the machine shows, where it is not known or was confirmed.
   returned: success
   type: str
   sample: SHA256:uNiVztksCsDhcc0u9e8BrqhF5Cnj0eTWIC1U2q3BM1M
+kind:
+  description: Of that key.
+  returned: success
+  type: str
+  sample: ED25519
+complaint:
+  description: What ssh says.
+  returned: success
+  type: str
+forget:
+  description: The command that removes the key that is known, where the machine shows another one.
+  returned: success
+  type: str
+  sample: ssh-keygen -R 192.168.1.20
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.host_key import Target, judge, refusal, split
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.host_key import Target, judge, split
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
 
@@ -89,7 +98,6 @@ def main() -> None:
             "port": {"type": "str", "default": ""},
             "user": {"type": "str", "default": ""},
             "arguments": {"type": "list", "elements": "str", "default": []},
-            "name": {"type": "str", "default": ""},
             "confirmed": {"type": "list", "elements": "str", "default": []},
         },
         supports_check_mode=True,
@@ -100,9 +108,7 @@ def main() -> None:
         found = judge(target, params["confirmed"], check_mode=module.check_mode)
     except SparkError as exc:
         module.fail_json(msg=str(exc))
-    if found.state in ("changed", "unknown") and not found.changed:
-        module.fail_json(msg=str(refusal(params["name"] or params["host"], found)))
-    module.exit_json(changed=found.changed, state=found.state, fingerprint=found.fingerprint)
+    module.exit_json(**found.as_dict())
 
 
 if __name__ == "__main__":

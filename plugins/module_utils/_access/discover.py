@@ -370,6 +370,16 @@ def _with_keys(item: Candidate, keys: Mapping[str, str]) -> Candidate:
     best = next((kind for kind in _KINDS if kind in keys), None)
     if best is None:
         return item
-    digest = base64.b64encode(hashlib.sha256(_blob(keys[best])).digest()).decode("ascii").rstrip("=")
     lines = tuple(f"{item.address} {kind} {key}" for kind, key in keys.items())
-    return replace(item, fingerprint=f"SHA256:{digest}", kind=_KINDS[best], known_hosts=lines)
+    return replace(item, fingerprint=_fingerprint(keys[best]), kind=_KINDS[best], known_hosts=lines)
+
+
+def _fingerprint(key: str) -> str:
+    return f"SHA256:{base64.b64encode(hashlib.sha256(_blob(key)).digest()).decode('ascii').rstrip('=')}"
+
+
+def confirmed(item: Candidate, fingerprints: Iterable[str]) -> Candidate:
+    """With those of its keys only that somebody has compared: whoever shows one of them need not have the others."""
+    known = [word.strip() for word in fingerprints]
+    lines = tuple(line for line in item.known_hosts if _fingerprint(line.split()[2]) in known)
+    return replace(item, known_hosts=lines)

@@ -11,6 +11,7 @@ only when its fingerprint was confirmed by somebody who has read it at the machi
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import tempfile
 from collections.abc import Sequence
@@ -22,11 +23,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 
 # No authentication takes place, and no shared connection answers for the machine.
 _QUIET = ("BatchMode=yes", "ControlMaster=no", "ControlPath=none", "ConnectTimeout=10", "PreferredAuthentications=none")
-_FILES = {
-    "ED25519": "/etc/ssh/ssh_host_ed25519_key.pub",
-    "ECDSA": "/etc/ssh/ssh_host_ecdsa_key.pub",
-    "RSA": "/etc/ssh/ssh_host_rsa_key.pub",
-}
 
 
 @dataclass(frozen=True)
@@ -38,6 +34,11 @@ class Target:
     user: str = ""
     arguments: Sequence[str] = ()
 
+    @property
+    def name(self) -> str:
+        """As known hosts have it."""
+        return f"[{self.host}]:{self.port}" if self.port not in ("", "22") else self.host
+
     def command(self, *options: str, words: Sequence[str] = ()) -> list[str]:
         # The first value of an option counts, so ours come first.
         own = [word for option in options for word in ("-o", option)]
@@ -48,13 +49,15 @@ class Target:
 
 @dataclass
 class Judged:
-    """``state``: known, changed, unknown, unreachable. ``fingerprint`` and ``kind`` of the key that was shown."""
+    """``state``: known, changed, unknown, unreachable. ``fingerprint`` and ``kind`` of the key that was shown;
+    ``forget``: the command that removes the one that is known."""
 
     state: str
     fingerprint: str = ""
     kind: str = ""
     complaint: str = ""
     changed: bool = False
+    forget: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -92,7 +95,7 @@ def _ask(target: Target, runner: Runner) -> Judged:
     done = runner(target.command(*_QUIET, "StrictHostKeyChecking=yes"))
     text = " ".join(done.err.split())
     if "IDENTIFICATION HAS CHANGED" in text or "differs from the key for the IP" in text:
-        return Judged("changed", complaint=text)
+        return Judged("changed", complaint=text, forget=forget(text, shlex.quote(target.name)))
     if "host key is known for" in text:
         return Judged("unknown", complaint=text)
     # Not let in, as asked for, by a machine whose key was right.
@@ -142,23 +145,9 @@ def _take_over(target: Target, file: str, runner: Runner) -> None:
     os.chmod(place, 0o600)
 
 
-def refusal(host: str, found: Judged) -> SparkError:
-    """What to tell the operator when the key is not the known one and was not confirmed."""
-    if not found.fingerprint:
-        return SparkError(
-            f"ssh does not accept its host key, and the key could not be read: {found.complaint}",
-            host,
-            "Try ssh by hand",
-        )
-    what = (
-        "your computer knows another one: the machine was replaced or reinstalled, or somebody is in between"
-        if found.state == "changed"
-        else "your computer knows none of it yet"
-    )
-    file = _FILES.get(found.kind, "/etc/ssh/ssh_host_*_key.pub")
-    return SparkError(
-        f"it shows the host key {found.fingerprint} ({found.kind}), and {what}",
-        host,
-        f"At the machine itself (screen and keyboard, not over ssh) run: ssh-keygen -lf {file}. If it prints the same, "
-        f"run again with -e node_fingerprint={found.fingerprint}; if not, do not go on",
-    )
+def forget(said: str, name: str) -> str:
+    """The command that removes the old key, by what ssh has said; ``name``: whose, where that is not in it."""
+    changed = re.search(r"ost key for ([\w.:\[\]-]+) has changed", said)
+    place = re.search(r"ffending [\w ]+ in (\S+?):\d", said)
+    file = f"-f {shlex.quote(place[1])} " if place and not place[1].endswith("/.ssh/known_hosts") else ""
+    return f"ssh-keygen {file}-R {shlex.quote(changed[1]) if changed else name}"

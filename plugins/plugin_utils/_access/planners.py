@@ -16,6 +16,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import (
     discovered,
+    entry,
     login,
     port_filter,
     proposal,
@@ -24,11 +25,20 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import plan as access_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, border
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import ours
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner, judged
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import (
+    Options,
+    Planner,
+    RefusedError,
+    judged,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import management
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import Context
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.reached import reason
 
+NOT_LET_IN = "These machines do not let this computer in; nothing was changed:"
+NOT_TAKEN = "These machines cannot be taken; nothing was written:"
 REFUSED = "ssh between the nodes cannot be set up like this; nothing was changed:"
 
 
@@ -53,11 +63,40 @@ def plan(options: Options) -> dict[str, Any]:
     }
 
 
+def host_keys(options: Options) -> dict[str, Any]:
+    refused = entry.strangers(options["shown"])
+    if refused:
+        raise RefusedError(refused)
+    return {}
+
+
+def first_login(options: Options) -> dict[str, Any]:
+    said = {host: reason(answer) for host, answer in options["answers"].items() if "ping" not in answer}
+    hosts = {host: {**login.configured(), **own} for host, own in options["logins"].items()}
+    return judged(NOT_LET_IN, list(entry.logins(Context(frozenset(), hosts, failures=said))))
+
+
 def machines(options: Options) -> dict[str, Any]:
     read, warned = _looked(options)
-    found = discovered.machines(options["candidates"], read)
-    at = [{"name": name, "address": machine["address"]} for name, machine in proposal.named(found).items()]
-    return {**judged(REFUSED, warned), "sparks": at}
+    refused = entry.asked(
+        options["candidates"],
+        options["looks"],
+        options["known"],
+        read,
+        confirmed=_confirmed(options),
+        user=options["user"],
+        require_gb10=options["require_gb10"],
+    )
+    shown = judged(NOT_TAKEN, [*refused, *warned])
+    found = discovered.machines(options["candidates"], read, require_gb10=options["require_gb10"])
+    at = [
+        {"name": name, **{key: one[key] for key in ("address", "own")}} for name, one in proposal.named(found).items()
+    ]
+    return {**shown, "sparks": at}
+
+
+def _confirmed(options: Options) -> list[str]:
+    return [word.strip() for word in options["confirmed"] if word.strip()]
 
 
 def propose(options: Options) -> dict[str, Any]:
@@ -69,8 +108,9 @@ def propose(options: Options) -> dict[str, Any]:
         own = border.read(answers.NEIGHBORS, told, name, refused) if told.get("heard") is not None else None
         if own is not None and not refused:
             heard[name] = own
-    found = discovered.machines(options["candidates"], read)
-    made = proposal.propose(found, read, heard, folder=options["folder"], user=options["user"])
+    found = discovered.machines(options["candidates"], read, require_gb10=options["require_gb10"])
+    more = {"folder": options["folder"], "user": options["user"], "confirmed": _confirmed(options)}
+    made = proposal.propose(found, read, heard, **more)
     differs = proposal.difference(options["existing"], found) if options["existing"] else []
     return {"hosts": made.hosts, "variables": made.variables, "summary": list(made.summary), "differs": differs}
 
@@ -147,6 +187,9 @@ def asked(options: Options) -> dict[str, Any]:
 FOUND: dict[str, Any] = {
     "candidates": {"type": "list", "elements": "dict", "required": True},
     "looks": {"type": "dict", "required": True},
+    "confirmed": {"type": "list", "elements": "str", "default": []},
+    "require_gb10": {"type": "bool", "default": True},
+    "user": {"type": "str", "default": ""},
 }
 # address: fabric_management_address; login: ansible_host; addresses: fabric_addresses; look: the result of access_node.
 # Of the inventory: what a play sets for itself is not seen.
@@ -186,7 +229,12 @@ PLANNERS = {
         },
         gathered={"nodes": NODE},
     ),
-    "discovered": Planner(machines, FOUND),
+    "host_keys": Planner(host_keys, {}, gathered={"shown": answers.HOST_KEY}),
+    "first_login": Planner(
+        first_login, {}, gathered={"answers": border.anything, "logins": dict.fromkeys(login.VARIABLES, ours)}
+    ),
+    # known: the result of operator_host_key by address.
+    "discovered": Planner(machines, {**FOUND, "known": {"type": "dict", "default": {}}}),
     # heard: the result of fabric_neighbors by name.
     "proposal": Planner(
         propose,
@@ -194,7 +242,6 @@ PLANNERS = {
             **FOUND,
             "heard": {"type": "dict", "default": {}},
             "folder": {"type": "str", "required": True},
-            "user": {"type": "str", "default": ""},
             "existing": {"type": "str", "default": ""},
         },
     ),

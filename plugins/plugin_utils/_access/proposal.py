@@ -52,17 +52,20 @@ def propose(
     *,
     folder: str,
     user: str,
+    confirmed: Sequence[str] = (),
 ) -> Proposal:
-    """``nodes``: by the address of a machine that was looked at; ``heard``: of ``fabric_neighbors``, by name."""
+    """``nodes``: by the address of a machine that was looked at; ``heard``: of ``fabric_neighbors``, by name;
+    ``confirmed``: fingerprints that somebody has compared."""
     sparks = named(machines)
-    others = [machine for machine in machines if not machine["is_gb10"]]
+    others = [machine for machine in machines if not machine["taken"]]
     looked = {
         name: next(nodes[at] for at in (machine["address"], *machine["others"]) if at in nodes)
         for name, machine in sparks.items()
     }
     topology, cables = _topology(looked, heard)
     recipes = fitting(looked)
-    found = f"{len(sparks)} machine(s) say that they are a GB10, {len(others)} more answer ssh"
+    gb10 = sum(machine["is_gb10"] for machine in machines)
+    found = f"{gb10} machine(s) say that they are a GB10, {len(machines) - gb10} more answer ssh"
     if not sparks and all(machine["why"] == "not a GB10" for machine in others):
         where = "name the network that they are in, for example -e discover_cidr=192.168.1.0/24"
         return Proposal("", "", [f"{found}; nothing was written", f"Next: {where}, or write the inventory by hand"])
@@ -74,15 +77,15 @@ def propose(
     elif looked:
         summary.append("Recipe: none of those that are shipped fits")
     return Proposal(
-        _hosts(sparks, others, folder),
+        _hosts(sparks, others, folder, confirmed),
         _variables(topology, cables, recipes, looked, user),
-        [*summary, f"Next: {_next(sparks, folder)}"],
+        [*summary, f"Next: {_next(sparks, folder, confirmed)}"],
     )
 
 
 def named(machines: Sequence[Machine]) -> dict[str, Machine]:
-    """Those that were let in and are a GB10, by the name and in the order of their rank."""
-    found = (machine for machine in machines if machine["is_gb10"])
+    """Those that were let in and are a GB10 (or may be something else), by the name and in the order of their rank."""
+    found = (machine for machine in machines if machine["taken"])
     return {f"spark{number}": machine for number, machine in enumerate(found, start=1)}
 
 
@@ -93,7 +96,7 @@ def difference(existing: str, machines: Sequence[Machine]) -> list[str]:
         listed = {str(values.get("ansible_host") or name): str(name) for name, values in hosts.items()}
     except (LookupError, TypeError, AttributeError, SparkError):
         return ["its group sparks cannot be read"]
-    found = {machine["address"]: machine for machine in machines if machine["is_gb10"]}
+    found = {machine["address"]: machine for machine in machines if machine["taken"]}
     here = {place for machine in found.values() for place in (machine["address"], *machine["others"], machine["name"])}
     lines = [f"{at} {strict.words(m['name'])} was found, and is not in it" for at, m in found.items()
              if not {at, *m["others"], m["name"]} & set(listed)]  # fmt: skip
@@ -151,12 +154,17 @@ def fitting(looked: Mapping[str, Node]) -> list[Fit]:
 # --- texts
 
 
-def _hosts(sparks: Mapping[str, Machine], others: Sequence[Machine], folder: str) -> str:
+def _hosts(sparks: Mapping[str, Machine], others: Sequence[Machine], folder: str, confirmed: Sequence[str]) -> str:
+    vouched = [
+        "# Nobody has vouched for these machines. Before a password goes out, compare the host keys at their screens:",
+        f"#   {TO_COMPARE}",
+    ]
     lines = [
         "---",
         "# Found by playbooks/discover.yml. Review names and ranks: rank 0 is the head, and addresses follow the rank.",
-        "# Nobody has vouched for these machines. Before a password goes out, compare the host keys at their screens:",
-        f"#   {TO_COMPARE}",
+        *(["# Their host keys were confirmed."] if confirmed else vouched),
+        f"# Go on: sparkmatrix -i {folder} up",
+        f"# or, with Ansible's own commands, first playbooks/bootstrap.yml and then site.yml, each with -i {folder}",
         "all:",
         "  children:",
         "    sparks:",
@@ -194,7 +202,8 @@ def _about(machine: Machine) -> list[str]:
 
 
 def _entry(machine: Machine, rank: int) -> list[str]:
-    return [f"          ansible_host: {strict.host(machine['address'])}", f"          spark_rank: {rank}"]
+    lines = [f"          ansible_host: {strict.host(machine['address'])}", f"          spark_rank: {rank}"]
+    return [*lines, "          ansible_connection: local # this computer"] if machine["own"] else lines
 
 
 def _comment(start: str, *parts: str) -> str:
@@ -202,14 +211,24 @@ def _comment(start: str, *parts: str) -> str:
 
 
 def _variables(
-    topology: str, cables: Sequence[str], recipes: Sequence[Fit], looked: Mapping[str, Node], user: str
+    topology: str,
+    cables: Sequence[str],
+    recipes: Sequence[Fit],
+    looked: Mapping[str, Node],
+    user: str,
 ) -> str:
     head = next(iter(looked.values()), {})
+    all_gb10 = all(node["machine"]["is_gb10"] for node in looked.values())
     interface = str((head.get("network") or {}).get("connection_interface") or "enP7s7")
     lines = [
         "---",
         "# The user that you log in with; it needs sudo. Add -K to the command line if sudo asks for a password.",
         f"ansible_user: {json.dumps(user)}" if user else "# ansible_user: nvidia",
+        "",
+        "# The machines keep the names that they have, by which NVIDIA Sync and <name>.local find them. With true,",
+        "# bootstrap.yml names them as hosts.yml does.",
+        "access_set_hostname: false",
+        *([] if all_gb10 else ["", "# Not all of them are a GB10.", "preflight_require_gb10: false"]),
         "",
         _comment("# ", "Cables:", cables[0]),
         *(_comment("#   ", line) for line in cables[1:]),
@@ -231,7 +250,10 @@ def _variables(
     return "\n".join(lines) + "\n"
 
 
-def _next(sparks: Mapping[str, Machine], folder: str) -> str:
+def _next(sparks: Mapping[str, Machine], folder: str, confirmed: Sequence[str]) -> str:
+    if confirmed:
+        words = f"-i {folder} -e node_fingerprint={','.join(confirmed)} --ask-pass --ask-become-pass"
+        return f"ansible-playbook playbooks/bootstrap.yml {words}"
     if sparks:
         return f"review {folder}, then: ansible-playbook playbooks/preflight.yml -i {folder}"
     return f"{folder}/hosts.yml says how machines that only know a password are brought in (bootstrap.yml)"

@@ -87,6 +87,18 @@ def _run(value: Any, name: str) -> dict[str, Any]:
 FACT = Document(_fact)
 PLAN = Document(lambda value, name: plan_document.load(value, f"engine plan of {name}").as_dict())
 
+# --- operator_host_key: of the controller, with what ssh says of the machine. No field where a task was skipped.
+HOST_KEY = Only(
+    {
+        "state": word,
+        "fingerprint": or_empty(word),
+        "kind": or_empty(word),
+        "complaint": words,
+        "changed": flag,
+        "forget": words,
+    }
+)
+
 # --- ibdev2netdev
 _HALF: dict[str, Any] = {
     "rdma_device": rdma_device,

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.host_key import forget
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, and_others
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.login import login
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import Context
@@ -136,12 +139,8 @@ def check_reached(context: Context) -> Iterator[Finding]:
         ways = [logins[host] for host in hosts]
         first = ways[0]
         way = replace(first, to=and_others(one.to for one in ways))
-        changed = re.search(r"ost key for ([\w.:\[\]-]+) has changed", text)
-        place = re.search(r"ffending [\w ]+ in (\S+?):\d", text)
-        file = f"-f {shlex.quote(place[1])} " if place and not place[1].endswith("/.ssh/known_hosts") else ""
-        known = shlex.quote(changed[1]) if changed else and_others(shlex.quote(one.known) for one in ways)
         remedy = next(remedy for words, remedy in REMEDIES if re.search(words, text.lower())).format(
-            forget=f"ssh-keygen {file}-R {known}",
+            forget=forget(text, and_others(shlex.quote(one.known) for one in ways)),
             copy=way.copy_key,
             port=first.port or 22,
             ssh=f"{way.ssh} {way.to}",
@@ -150,3 +149,10 @@ def check_reached(context: Context) -> Iterator[Finding]:
         )
         for host in hosts:
             yield Finding(host, f"the machine could not be read: {text or 'no reason given'}", remedy)
+
+
+def reason(result: Mapping[str, Any]) -> str:
+    """Ansible's message, with the last line that the machine printed where it printed one."""
+    message = str(result.get("msg") or "")
+    printed = f"{result.get('module_stdout') or ''}\n{result.get('module_stderr') or ''}".strip().splitlines()
+    return strict.words(f"{message} ({printed[-1]})" if printed else message)

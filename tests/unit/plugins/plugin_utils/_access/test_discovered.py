@@ -41,9 +41,23 @@ def test_two_machines_with_five_addresses_are_two() -> None:
     first, second = machines(candidates, read)
     assert (first["address"], first["others"]) == ("192.168.1.20", ["192.168.100.10"])
     assert (second["address"], second["others"]) == ("192.168.1.21", ["192.168.100.11", "192.168.101.11"])
-    assert [first[key] for key in ("name", "interface", "fingerprint", "kind", "is_gb10", "why")] == [
-        "spark-1a2b", "enP7s7", "SHA256:spark-1a2b", "ED25519", True, "",
+    assert [first[key] for key in ("name", "interface", "fingerprint", "kind", "is_gb10", "taken", "why")] == [
+        "spark-1a2b", "enP7s7", "SHA256:spark-1a2b", "ED25519", True, True, "",
     ]  # fmt: skip
+
+
+def test_another_machine_is_taken_where_that_was_asked_for() -> None:
+    read = {"192.168.1.20": node("spark-1a2b", gb10=False)}
+    for require, taken in ((True, [False, False]), (False, [True, False])):
+        made = machines(heard(), read, require_gb10=require)
+        assert [(one["is_gb10"], one["taken"]) for one in made] == [(False, one) for one in taken]
+        assert [one["why"] for one in made] == ["not a GB10", "no login with a key, so not looked at"]
+
+
+def test_this_computer_is_one_machine_without_an_answer_of_its_sshd() -> None:
+    candidates = [{**Candidate(f"192.168.1.{last}", own=True).as_dict()} for last in (7, 20)]
+    (one,) = machines(candidates, {"192.168.1.20": node("spark-1a2b")})
+    assert (one["address"], one["own"], one["taken"], one["others"]) == ("192.168.1.20", True, True, ["192.168.1.7"])
 
 
 def test_two_machines_that_let_nobody_in_are_two() -> None:

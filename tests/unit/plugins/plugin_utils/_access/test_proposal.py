@@ -30,18 +30,27 @@ def machine(number: int, why: str = "", **changes: Any) -> dict[str, Any]:
         "fingerprint": f"SHA256:{number}",
         "kind": "ED25519",
         "others": [],
+        "own": False,
         "is_gb10": not why,
+        "taken": not why,
         "why": why,
         **changes,
     }
 
 
 def proposed(
-    *cables: str, count: int = 4, memory: float = 119.6, others: tuple[dict[str, Any], ...] = (), user: str = "nvidia"
+    *cables: str,
+    count: int = 4,
+    memory: float = 119.6,
+    others: tuple[dict[str, Any], ...] = (),
+    user: str = "nvidia",
+    confirmed: tuple[str, ...] = (),
+    first: dict[str, Any] | None = None,
 ) -> proposal.Proposal:
     nodes = {
         f"10.0.0.{number}": {
             "memory": {"total": int(memory * GIB)},
+            "machine": {"is_gb10": (first or {}).get("is_gb10", True) or number > 1},
             "network": {"connection_interface": "enP7s7", "interfaces": [], "routes": []},
             "rdma": {"cages": []},
         }
@@ -58,8 +67,9 @@ def proposed(
             "connection_address": found.management_address,
         }
         heard[name] = found.neighbors or {}
-    found = [machine(number) for number in range(1, count + 1)]
-    return proposal.propose([*found, *others], nodes, heard, folder="inventories/mine", user=user)
+    found = [machine(number, **(first or {}) if number == 1 else {}) for number in range(1, count + 1)]
+    more: Any = {"folder": "inventories/mine", "user": user, "confirmed": confirmed}
+    return proposal.propose([*found, *others], nodes, heard, **more)
 
 
 def loaded(made: proposal.Proposal) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -101,6 +111,39 @@ def test_a_proposal_passes_our_own_checks(cables, count, topology):
     assert made.summary[-1] == (
         "Next: review inventories/mine, then: ansible-playbook playbooks/preflight.yml -i inventories/mine"
     )
+
+
+def test_a_proposal_for_machines_whose_host_keys_were_confirmed():
+    made = proposed(SWITCH[2], count=2, confirmed=("SHA256:1", "SHA256:2"))
+    assert made.summary[-1] == (
+        "Next: ansible-playbook playbooks/bootstrap.yml -i inventories/mine -e node_fingerprint=SHA256:1,SHA256:2"
+        " --ask-pass --ask-become-pass"
+    )
+    assert "confirmed" in made.hosts and "Nobody has vouched" not in made.hosts
+    assert found_by_preflight(made) == []
+
+
+def test_both_ways_of_going_on_are_told_and_the_machines_keep_their_names():
+    made = proposed(SWITCH[2], count=2)
+    assert "# Go on: sparkmatrix -i inventories/mine up\n" in made.hosts
+    assert "playbooks/bootstrap.yml and then site.yml, each with -i inventories/mine" in made.hosts
+    assert loaded(made)[1]["access_set_hostname"] is False
+    assert "preflight_require_gb10" not in made.variables
+
+
+def test_this_computer_is_reached_without_ssh():
+    made = proposed(SWITCH[2], count=2, first={"own": True})
+    hosts, _shared = loaded(made)
+    assert [own.get("ansible_connection") for own in hosts.values()] == ["local", None]
+    assert hosts["spark1"]["ansible_host"] == "10.0.0.1" and found_by_preflight(made) == []
+
+
+def test_other_hardware_that_was_asked_for():
+    made = proposed(SWITCH[2], count=2, first={"is_gb10": False, "taken": True, "why": "not a GB10"})
+    hosts, shared = loaded(made)
+    assert set(hosts) == {"spark1", "spark2"} and shared["preflight_require_gb10"] is False
+    assert made.summary[0].startswith("1 machine(s) say that they are a GB10, 1 more answer ssh:")
+    assert "# spark-1 not a GB10" in made.hosts
 
 
 def test_cables_and_what_is_wrong_with_them_are_comments():

@@ -592,6 +592,23 @@ CASES = {
         lambda result: [result["runs"][HOSTS[0]], result["lines"]],
         dear=True,
     ),
+    "host_keys": Case(
+        lambda rank: {
+            "state": "changed" if rank else "known",
+            "fingerprint": "SHA256:x",
+            "kind": "RSA",
+            "complaint": "Offending key in a:1",
+            "changed": False,
+            "forget": "ssh-keygen -R a",
+        },
+        planned("host_keys", "shown"),
+        nothing,
+    ),
+    "first_login": Case(
+        lambda rank: {"msg": "Permission denied", "module_stdout": "a\nb", "module_stderr": "", "unreachable": True},
+        lambda seen: plan("first_login", {"answers": seen, "logins": {host: {} for host in HOSTS}}),
+        nothing,
+    ),
     "peers": Case(
         lambda rank: {
             "rank": rank,

@@ -1,0 +1,137 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Machines that a first login does not get into, and what helps: no answer, a host key that nobody has compared, a
+login that is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import is_address
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, refusal
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import Context
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.machines import check_gb10
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.reached import check_reached, reason
+
+Found = Mapping[str, Any]  # of lan_discover
+Shown = Mapping[str, Any]  # of operator_host_key
+STRANGERS = "Nobody has vouched for the host keys of these machines. No password was sent, and nothing was changed:"
+_ANOTHER = "it was installed again or replaced, another machine had its address before, or somebody is in between"
+_ADDRESS = "At its screen, hostname -I prints it"
+_START = "sudo systemctl enable --now ssh starts ssh there"
+_OTHER = "If it is one, look at nvidia-smi there; to try other hardware: -e preflight_require_gb10=false"
+_FILES = {name: f"/etc/ssh/ssh_host_{name.lower()}_key.pub" for name in ("ED25519", "ECDSA", "RSA")}
+
+
+def strangers(shown: Mapping[str, Shown]) -> str:
+    """The refusal of machines whose host key ssh does not know; empty where it knows all."""
+    left = {
+        host: one for host, one in shown.items() if one.get("state") in ("changed", "unknown") and not one["changed"]
+    }
+    if not left:
+        return ""
+    findings = []
+    for host, one in left.items():
+        if not one["fingerprint"]:
+            found = f"ssh does not accept its host key, and the key could not be read: {one['complaint']}"
+            findings.append(Finding(host, found, "Try ssh by hand"))
+            continue
+        knows = f"another one: {_ANOTHER}" if one["state"] == "changed" else "none of it yet"
+        forget = f"To forget the old one: {one['forget']}" if one["state"] == "changed" else ""
+        findings.append(Finding(host, f"it shows the host key {_key(one)}, and your computer knows {knows}", forget))
+    text = refusal(STRANGERS, findings)
+    prints = dict.fromkeys(one["fingerprint"] for one in left.values() if one["fingerprint"])
+    if prints:
+        text += (
+            f"\n{_at_its_screen(left.values())}. If each prints the same as here, run again with"
+            f" -e node_fingerprint={','.join(prints)}; if not, do not go on."
+        )
+    return text
+
+
+def _key(one: Mapping[str, Any]) -> str:
+    return f"{one['fingerprint']} ({one['kind']})"
+
+
+def _at_its_screen(shown: Iterable[Shown]) -> str:
+    files = dict.fromkeys(_FILES.get(one["kind"], "/etc/ssh/ssh_host_*_key.pub") for one in shown)
+    return f"At the machine itself (screen and keyboard, not over ssh) run: ssh-keygen -lf {' or '.join(files)}"
+
+
+def logins(context: Context) -> Iterator[Finding]:
+    """``failures`` of ``context``: why a first login, or sudo after it, did not work."""
+    for finding in check_reached(context):
+        if not finding.remedy.startswith("Check ansible_user"):
+            yield finding
+            continue
+        said = re.search(r"\S+@\S+: permission denied.*", finding.found, re.IGNORECASE)
+        yield replace(
+            finding,
+            found="it refuses the login name or the password" + (f" ({said[0]})" if said else ""),
+            remedy="Try both at its screen, then give them again (the name is ansible_user of the inventory, or -u)",
+        )
+
+
+def asked(
+    candidates: Sequence[Found],
+    answers: Mapping[str, Mapping[str, Any]],
+    known: Mapping[str, Shown],
+    read: Mapping[str, Mapping[str, Any]],
+    *,
+    confirmed: Sequence[str],
+    user: str,
+    require_gb10: bool,
+) -> list[Finding]:
+    """Why machines that were named cannot be taken, all reasons at once. ``answers`` and ``known``: the results of
+    ``node_info`` and ``operator_host_key`` by address; ``read``: what can be used of the former. Where no host key is
+    ``confirmed``, a machine that wants a password is no reason: none is sent.
+    """
+    findings: list[Finding] = []
+    failures: dict[str, str] = {}
+    others: dict[str, Mapping[str, Any]] = {}
+    unseen = [one for one in confirmed if one not in {found["fingerprint"] for found in candidates}]
+    for one in candidates:
+        address = one["address"]
+        finding = _silent(one)
+        if finding is None and confirmed and not one["own"]:
+            finding = _another(one, known.get(address) or {}, unseen or confirmed)
+        if finding:
+            findings.append(finding)
+        elif confirmed and address not in read:
+            answer = answers.get(address) or {}
+            failures[address] = "it answers what cannot be used" if answer.get("node") else reason(answer)
+        elif confirmed and require_gb10 and not (read[address].get("machine") or {}).get("is_gb10"):
+            others[address] = read[address]
+    hosts = {address: {"ansible_user": user} for address in failures}
+    context = Context(frozenset(), hosts, nodes=others, failures=failures)
+    findings += [*logins(context), *(replace(one, remedy=_OTHER) for one in check_gb10(context))]
+    names = {one["address"]: one["name"] for one in candidates}
+    return [replace(one, device=strict.words(names[one.host])) for one in findings]
+
+
+def _silent(one: Found) -> Finding | None:
+    if one["own"] or one["banner"] or one["interface"] or one["fingerprint"]:
+        return None
+    if not is_address(one["address"]):
+        return Finding(one["address"], "this computer knows no address of that name", f"Give its address. {_ADDRESS}")
+    remedy = f"Is it on, in the network of this computer, and is that its address? {_ADDRESS}; {_START}"
+    return Finding(one["address"], "it does not answer ssh", remedy)
+
+
+def _another(one: Found, shown: Shown, confirmed: Sequence[str]) -> Finding | None:
+    if not one["fingerprint"]:
+        return Finding(one["address"], "it answers ssh, and shows no host key that can be read", "Try ssh by hand")
+    found, look = f"it shows the host key {_key(one)}, and", _at_its_screen([one])
+    if not one["known_hosts"]:
+        remedy = f"{look}. If it prints the same as here, confirm that one; if not, do not log in"
+        return Finding(one["address"], f"{found} you have confirmed {' and '.join(confirmed)}: {_ANOTHER}", remedy)
+    if shown.get("state") != "changed":
+        return None
+    remedy = f"{look}. If it prints the same as here, forget the old key and run again: {shown['forget']}"
+    return Finding(one["address"], f"{found} your computer knows another one: {_ANOTHER}", remedy)
