@@ -5,9 +5,10 @@
 
 """From machines that are only announced on the network, with an account and its password, to keys and no passwords.
 
-Two lab nodes. discover.yml finds them by mDNS and by their network, bootstrap.yml turns password logins into keys,
-ssh_config.yml writes what ssh reads. mDNS: avahi announces on both nodes, and the controller's ``avahi-browse`` is the
-one of spark1, asked over ssh. The password reaches Ansible as --ask-pass would give it, from a file.
+Two lab nodes. discover.yml finds them by mDNS and by their network, and is told of them with the host keys that their
+owner has compared; bootstrap.yml turns password logins into keys, with an inventory that was written by hand and with
+the one of discover.yml; ssh_config.yml writes what ssh reads. mDNS: avahi announces on both nodes, and the controller's
+``avahi-browse`` is the one of spark1, asked over ssh. Passwords reach Ansible as --ask-pass would give them, in a file.
 
 Usage: test_first_login.py [--beside ID]
 """
@@ -26,14 +27,15 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
 
 import cluster
 from cluster import LabError
-from test_lifecycle import Cluster
+from test_lifecycle import Cluster, _contains
 
 HOSTS = ("spark1", "spark2")
-ACCOUNT = "setup"
+ACCOUNT, OTHER = "setup", "first"
 TOOL = "/usr/bin/nvidia-smi"
 HOST_KEY = "/etc/ssh/ssh_host_ed25519_key.pub"
 LOGIN_TEST = "bootstrap | Test the login with the key"
 NEXT = "bootstrap | Set the host name"
+PASSWORDS = ("--connection-password-file", "--become-password-file")
 ANNOUNCE = """<service-group><name>%h</name><service><type>_ssh._tcp</type><port>22</port></service></service-group>"""
 # An account as the first start of a Spark makes it: a password, sudo with it, no key.
 MAKE = """
@@ -69,7 +71,9 @@ class FirstLogin(Cluster):
         (self.place / "password").touch(0o600)
         (self.place / "password").write_text(self.password)
 
-    def ssh(self, host: str, *words: str, password: bool = False) -> subprocess.CompletedProcess[str]:
+    def ssh(
+        self, host: str, *words: str, password: bool = False, account: str = ACCOUNT
+    ) -> subprocess.CompletedProcess[str]:
         """As the operator's computer would: with the new key only, or with the password only."""
         login = self.logins[host]["ansible_host"]
         options = ["-F", "none", "-o", f"UserKnownHostsFile={self.state}/ssh/known_hosts", "-o", "ConnectTimeout=10"]
@@ -77,12 +81,18 @@ class FirstLogin(Cluster):
         options += ["-o", f"PreferredAuthentications={'password' if password else 'publickey'}"]
         prefix = ["sshpass", "-f", str(self.place / "password")] if password else []
         return subprocess.run(
-            [*prefix, "ssh", *options, f"{ACCOUNT}@{login}", *words],
+            [*prefix, "ssh", *options, f"{account}@{login}", *words],
             capture_output=True,
             text=True,
             timeout=60,
             check=False,
         )
+
+    def given(self, name: str = "password") -> list[str]:
+        return [word for option in PASSWORDS for word in (option, str(self.place / name))]
+
+    def fingerprint(self, host: str) -> str:
+        return self.inside(host, f"ssh-keygen -lf {HOST_KEY}").split()[1]
 
     def password_logins(self, host: str) -> int:
         """How often sshd was shown a password, right or wrong."""
@@ -91,17 +101,31 @@ class FirstLogin(Cluster):
             self.inside(host, "journalctl -q -t sshd -t sshd-session | grep -cE '(Accepted|Failed) password' || true")
         )
 
-    def run_local(self, name: str, playbook: str, *options: str, fails: str = "") -> str:
-        """A playbook that needs no inventory of the nodes, or only reads it."""
-        path = str(self.place)
+    def run_local(
+        self,
+        name: str,
+        playbook: str,
+        *options: str,
+        fails: str = "",
+        where: str = "",
+        overlay: str = "",
+        unchanged: bool = False,
+    ) -> str:
+        """A playbook that needs no inventory of the nodes, only reads it, or has one of its own."""
+        path = where or str(self.place)
         run = cluster.play(
-            f"first-{name}", *options, playbook=f"playbooks/{playbook}", inventory=path, overlay=path, show=False
+            f"first-{name}",
+            *options,
+            playbook=f"playbooks/{playbook}",
+            inventory=path,
+            overlay=overlay or path,
+            show=False,
         )
         said = (cluster.STATE / f"first-{name}.log").read_text(errors="replace")
-        if bool(run.code) != bool(fails) or fails not in said:
+        if bool(run.code) != bool(fails) or not _contains(said, fails) or (unchanged and run.changed):
             raise LabError(f"{name}: ended with {run.code}\n{cluster.log_tail(f'first-{name}', 40)}")
         cluster.say(f"   {name}: as expected, {run.seconds:.0f} s")
-        return said
+        return " ".join(said.split())
 
 
 def discover(here: FirstLogin) -> None:
@@ -127,7 +151,7 @@ def discover(here: FirstLogin) -> None:
         here.expect("itself on loopback", "127.0.0.1" in text, False)
         if name == "mdns":
             here.expect("the name that it announces", "# spark1 GB10 by its own word" in text, True)
-        shown = here.inside("spark1", f"ssh-keygen -lf {HOST_KEY}").split()[1]
+        shown = here.fingerprint("spark1")
         here.expect("the fingerprint of its host key", f"# shows the host key {shown} (ED25519)" in text, True)
     here.expect("known hosts", mine.read_bytes() if mine.exists() else None, before)
 
@@ -144,8 +168,7 @@ def bootstrap(here: FirstLogin) -> None:
 
     # A computer that has never seen these machines: they might be anybody's.
     known = f"-F none -o UserKnownHostsFile={here.place}/known_hosts"
-    secret = str(here.place / "password")
-    passwords = ("--connection-password-file", secret, "--become-password-file", secret)
+    passwords = here.given()
     key = (here.place / "key.pub").read_text().strip()
     off = {"access_sshd_hardening": True, "access_sshd_passwords": "off"}
     wanted = ("-e", json.dumps({"access_admin_keys": [key], "access_admin_nopasswd": True, **off}))
@@ -156,7 +179,7 @@ def bootstrap(here: FirstLogin) -> None:
     attempts = {host: here.password_logins(host) for host in HOSTS}
     said = here.play("bootstrap-stranger", "playbooks/bootstrap.yml", *passwords, *wanted, fails="knows none of it yet")
     here.expect("passwords sent to strangers", {host: here.password_logins(host) for host in HOSTS}, attempts)
-    shown = [here.inside(host, f"ssh-keygen -lf {HOST_KEY}").split()[1] for host in HOSTS]
+    shown = [here.fingerprint(host) for host in HOSTS]
     here.expect("all fingerprints at once", [one in said for one in shown], [True, True])
     confirmed = ("-e", f"node_fingerprint={','.join(shown)}")
     no_sudo = (*passwords[:2], *wanted, *confirmed)
@@ -176,6 +199,82 @@ def bootstrap(here: FirstLogin) -> None:
         here.expect("key, sudo and name", seen, ["root", host, "127.0.1.1", host])
     # From here on with the key, no password anywhere.
     here.play("bootstrap-key", "playbooks/bootstrap.yml", *wanted, unchanged=True)
+
+
+def confirmed(here: FirstLogin) -> None:
+    """Named machines, compared host keys, passwords, an inventory, keys. Nothing that this computer knows of ssh."""
+    address = [str(here.logins[host]["ansible_host"]) for host in HOSTS]
+    prints = [here.fingerprint(host) for host in HOSTS]
+    known = here.place / "known_hosts_first"
+    mine = f"-F none -o UserKnownHostsFile={known} -o IdentityFile={here.place}/key"
+    folder = here.place / "sparkmatrix/mine"
+    (here.place / "wrong").write_text("wrong")
+    lab = here.place / "lab"  # what a lab needs of every inventory
+    (lab / "group_vars").mkdir(parents=True)
+    (lab / "group_vars/sparks.yml").write_text((here.state / "overlay/group_vars/sparks.yml").read_text())
+    (lab / "hosts.yml").write_text("all:\n")
+
+    def told(addresses: Sequence[str] = address, confirmed: Sequence[str] = prints, **more: object) -> tuple[str, ...]:
+        words = {
+            "discover_addresses": " ".join(addresses),
+            "discover_fingerprints": ",".join(confirmed),
+            "discover_inventory": str(folder),
+            "discover_ssh_args": mine,
+            **more,
+        }
+        return ("-u", OTHER, "-e", json.dumps(words))
+
+    def refused(name: str, *words: str, fails: str) -> str:
+        said = here.run_local(f"named-{name}", "discover.yml", *words, fails=fails, where=str(lab))
+        here.expect(f"{name}: nothing was written", folder.exists(), False)
+        return said
+
+    before = {host: here.password_logins(host) for host in HOSTS}
+    said = refused(
+        "other-key", *told(confirmed=[prints[0][:-4] + "AAAA", prints[1]]), *here.given(), fails="you have confirmed"
+    )
+    here.expect("both fingerprints", [prints[0] in said, prints[0][:-4] + "AAAA" in said], [True, True])
+    known.write_text(f"{address[0]} {here.inside('spark2', f'cat {HOST_KEY}')}")
+    refused("changed-key", *told(), *here.given(), fails=f"-R {address[0]}")
+    here.expect("no password to another key than the known one", here.password_logins("spark1"), before["spark1"])
+    known.unlink()
+    refused(
+        "silent", *told([*address, "no-such-machine.invalid"]), *here.given(), fails="knows no address of that name"
+    )
+    refused("wrong-password", *told(), *here.given("wrong"), fails="refuses the login name or the password")
+    refused("no-password", *told(), fails="refuses the login name or the password")
+    said = refused("no-gb10", *told(), *here.given(), fails="this is no GB10 machine")
+    here.expect("the way on", "preflight_require_gb10=false" in said, True)
+    taken = (*told(preflight_require_gb10=False), *here.given())
+    here.run_local("named", "discover.yml", *taken, where=str(lab))
+    hosts, shared = (folder / "hosts.yml").read_text(), (folder / "group_vars/sparks.yml").read_text()
+    here.expect("machines", [f"ansible_host: {one}\n" in hosts for one in address], [True, True])
+    heard = "could not listen" not in shared and "fabric_topology: direct" in shared
+    here.expect("the cables are heard with sudo", heard, True)
+    here.expect("known hosts", known.exists(), False)
+    here.run_local("named-again", "discover.yml", *taken, fails="is there already", where=str(lab))
+
+    def bootstrap(name: str, *words: str, fails: str = "", unchanged: bool = False) -> None:
+        more = {"ansible_ssh_common_args": mine, "access_admin_keys": [(here.place / "key.pub").read_text().strip()]}
+        options = ("-e", json.dumps(more), *words)
+        here.run_local(
+            f"named-{name}",
+            "bootstrap.yml",
+            *options,
+            fails=fails,
+            unchanged=unchanged,
+            where=str(folder),
+            overlay=str(lab),
+        )
+
+    once = ("-e", f"node_fingerprint={','.join(prints)}")
+    bootstrap("wrong-password", *once, *here.given("wrong"), fails="refuses the login name or the password")
+    one, other = here.given(), here.given("wrong")
+    bootstrap("wrong-sudo", *once, *one[:2], *other[2:], fails="Incorrect sudo password")
+    bootstrap("first", *once, *here.given())
+    for host in HOSTS:
+        here.expect("the key lets in", here.ssh(host, "true", account=OTHER).returncode, 0)
+    bootstrap("again", *once, *here.given(), unchanged=True)
 
 
 def ssh_config(here: FirstLogin) -> None:
@@ -204,7 +303,9 @@ def main(arguments: Sequence[str]) -> int:
         here.prepare()
         discover(here)
         for host in HOSTS:
-            here.inside(host, MAKE.format(account=ACCOUNT, password=here.password))
+            for account in (ACCOUNT, OTHER):
+                here.inside(host, MAKE.format(account=account, password=here.password))
+        confirmed(here)
         bootstrap(here)
         ssh_config(here)
     except (LabError, subprocess.SubprocessError) as exc:

@@ -821,7 +821,7 @@ said(
     '{"c": 1}',
     refuses=(),
 )
-FOUND = {"address": "10.0.0.1", "others": [], "name": "spark1", "is_gb10": True}
+FOUND = {"address": "10.0.0.1", "others": [], "name": "spark1", "taken": True}
 said(
     "_access/proposal:difference",
     lambda text: there("_access/proposal:difference")(text, [FOUND]),

@@ -337,6 +337,19 @@ def test_discovery_lists_machines_once_and_leaves_known_hosts_alone(tmp_path, st
             assert re.search(f"{option}=([a-z-]*)", line)[1] == value, line
 
 
+def test_no_login_where_another_host_key_was_confirmed(tmp_path, strangers):
+    (tmp_path / "password").write_text("secret")
+    named = {"discover_addresses": "198.51.100.1 198.51.100.2", "discover_fingerprints": "SHA256:x,SHA256:y"}
+    words = ["--connection-password-file", str(tmp_path / "password"), "-e", json.dumps(named)]
+    folder = tmp_path / "new/mine"
+    done = play("playbooks/discover.yml", *words, "-e", f"discover_inventory={folder}", **strangers)
+    said = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode == 2 and not folder.parent.exists()
+    assert said.count("These machines cannot be taken; nothing was written:") == 1
+    assert f"198.51.100.1: it shows the host key {FINGERPRINT} (ED25519), and you have confirmed SHA256:x and" in said
+    assert not pathlib.Path(strangers["ASKED"]).exists()
+
+
 @FULL  # what is proposed: _access/test_proposal.py
 def test_a_network_without_machines_gives_no_inventory(tmp_path):
     words = ("playbooks/discover.yml", "-e", f"discover_inventory={tmp_path}/mine", "-e", "discover_cidr=192.0.2.0/31")

@@ -91,14 +91,14 @@ class Machine:
 
 
 def find(where: str = "", *, runner: Runner | None = None) -> list[Candidate]:
-    """``where``: a network (``192.168.1.0/24``), or addresses and names with blanks between them, of which each is in
-    the result. Empty: who announces ssh by mDNS; where that is nobody with the name of a Spark, the own networks, too.
+    """``where``: a network (``192.168.1.0/24``), or addresses and names, of which each is in the
+    result. Empty: who announces ssh by mDNS; where that is nobody with the name of a Spark, the own networks, too.
     """
     ask = runner or _run
     if "/" in where:
         found = scan(addresses(where))
     elif where.strip():
-        found = named(where.split())
+        found = named(where.replace(",", " ").split())
     else:
         found = parse_avahi(ask(("avahi-browse", "--parsable", "--resolve", "--terminate", "_ssh._tcp")).out)
         if not any(one.likely for one in found):
@@ -222,7 +222,7 @@ def named(places: Iterable[str]) -> list[Candidate]:
     def look(place: str) -> Candidate:
         address = _resolved(place)
         found = _look(address) if _is_address(address) else Candidate(address or place)
-        return found if address == place or not _NAME.fullmatch(place) else replace(found, name=_short(place))
+        return replace(found, name=_short(place)) if address not in ("", place) and _NAME.fullmatch(place) else found
 
     return list({one.address: one for one in _each(look, places)}.values())
 

@@ -111,8 +111,11 @@ def asked(
     hosts = {address: {"ansible_user": user} for address in failures}
     context = Context(frozenset(), hosts, nodes=others, failures=failures)
     findings += [*logins(context), *(replace(one, remedy=_OTHER) for one in check_gb10(context))]
-    names = {one["address"]: one["name"] for one in candidates}
-    return [replace(one, device=strict.words(names[one.host])) for one in findings]
+    names = {one["address"]: f"{one['address']} {strict.words(one['name'])}".strip() for one in candidates}
+    alike: dict[Finding, list[str]] = {}
+    for finding in findings:
+        alike.setdefault(replace(finding, host=""), []).append(names[finding.host])
+    return [replace(finding, host=", ".join(hosts)) for finding, hosts in alike.items()]
 
 
 def _silent(one: Found) -> Finding | None:

@@ -231,7 +231,7 @@ def test_where_none_does_the_own_networks_are_asked(monkeypatch: pytest.MonkeyPa
 
 def test_what_is_named_is_in_the_result_whether_it_answers_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
     here = Network(monkeypatch, n20="spark-1a2b", n21="gx10")
-    found = discover.find(" 192.168.1.20 gx10.local  192.168.1.40 192.168.1.20", runner=here.run)
+    found = discover.find(" 192.168.1.20,gx10.local  192.168.1.40 192.168.1.20", runner=here.run)
     assert [(one.address, one.name, one.banner) for one in found] == [
         ("192.168.1.20", "spark-1a2b", "SSH-2.0-X"),
         ("192.168.1.21", "gx10", "SSH-2.0-X"),

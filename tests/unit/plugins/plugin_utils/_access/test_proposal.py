@@ -125,8 +125,7 @@ def test_a_proposal_for_machines_whose_host_keys_were_confirmed():
 
 def test_both_ways_of_going_on_are_told_and_the_machines_keep_their_names():
     made = proposed(SWITCH[2], count=2)
-    assert "# Go on: sparkmatrix -i inventories/mine up\n" in made.hosts
-    assert "playbooks/bootstrap.yml and then site.yml, each with -i inventories/mine" in made.hosts
+    assert "# Go on: sparkmatrix up\n# or, with Ansible's own commands and -i for this folder: playbooks/" in made.hosts
     assert loaded(made)[1]["access_set_hostname"] is False
     assert "preflight_require_gb10" not in made.variables
 
