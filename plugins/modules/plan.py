@@ -18,9 +18,9 @@ description:
 options:
   planner:
     description:
-      - V(peers) makes keys, names and firewall rules of ssh between the machines; V(host_keys) and V(first_login) refuse
-        machines that nobody has vouched for or that let nobody in; V(discovered) finds the machines behind addresses
-        that answer ssh, V(proposal) writes an inventory for them; V(port_filter) says who reaches Ray and the ranks;
+      - V(peers) makes keys, names and firewall rules of ssh between the machines; V(host_keys) and V(first_login)
+        refuse machines that nobody has vouched for or that let nobody in; V(discovered) finds the machines behind
+        addresses that answer ssh, V(proposal) writes an inventory; V(port_filter) says who reaches Ray and the ranks;
         V(management) chooses the management address of one machine; V(forwards) says what the user's ssh forwards and
         how it gets to the machines, V(ways) the latter with what ssh itself knows.
       - V(fabric) makes addresses, ranks and the environment of NCCL from devices and cables; V(fabric_verify) judges
