@@ -257,7 +257,7 @@ def _env(call: Call, model: str | None, as_json: bool, close: bool) -> int:
 @verb("status")
 @json_
 def _status(call: Call, options: tuple[str, ...], as_json: bool) -> int:
-    return call.head.run(("status", "--json", *options))[0] if as_json else call.play("status", *options)
+    return call.head.run(("status", "--json", *options), "")[0] if as_json else call.play("status", *options)
 
 
 verb("top", "Load, memory and speed of all machines, live.")(lambda call, options: call.head.run(("top", *options))[0])

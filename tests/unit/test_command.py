@@ -213,6 +213,26 @@ def test_what_a_head_says_does_nothing_to_the_terminal(
     assert (shown.out, shown.err) == ("\\x1b]0;mine\\x07", "\\x1bc")
 
 
+def test_only_top_and_logs_are_a_terminal_of_the_head(ran: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who gives no input at a terminal gets that of the head."""
+    given: dict[str, Any] = {}
+    said = (
+        '{"base_url": "http://x:1/v1", "port": 1, "api_key": "", "model": "m", "task": "generate", "schema_version": 1}'
+    )
+    monkeypatch.setattr(head.Head, "tunnel", lambda *_where: 1)
+    monkeypatch.setattr(
+        head.Head,
+        "run",
+        lambda _self, words, text=None, capture=False: (
+            0,
+            given.update({words[0]: text is None and not capture}) or said,
+        ),
+    )
+    for words in (("ask", "a"), ("env",), ("status", "--json"), ("top",), ("logs", "-f")):
+        call(*words)
+    assert given == {"ask": False, "env": False, "status": False, "top": True, "logs": True}
+
+
 def test_a_tunnel_is_used_again_and_closed(machine: head.Head) -> None:
     port = machine.tunnel("127.0.0.1", 8000)
     assert machine.tunnel("127.0.0.1", 8000) == port
