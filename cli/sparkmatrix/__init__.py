@@ -5,7 +5,6 @@
 """The command ``sparkmatrix``: finds the inventory, asks what has to be asked, and runs the playbook that it prints."""
 
 import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -20,16 +19,6 @@ sys.path.insert(0, str(ROOT / "collections"))  # what of the collection decides
 def stems(pattern: str) -> list[str]:
     """Names of files of the collection."""
     return sorted(path.stem for path in COLLECTION.glob(pattern))
-
-
-def called() -> str:
-    """This command, as it can be typed again."""
-    if "/uv/" in sys.prefix and "archive" in sys.prefix:  # a place that uv makes for one call
-        return "uvx sparkmatrix"
-    found, near = shutil.which("sparkmatrix"), os.path.relpath(sys.argv[0])
-    if found and os.path.realpath(found) == os.path.realpath(sys.argv[0]):
-        return "sparkmatrix"
-    return sys.argv[0] if near.startswith("..") else near
 
 
 def short(text: str) -> str:

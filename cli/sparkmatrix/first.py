@@ -17,6 +17,7 @@ from pathlib import Path
 
 import click
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import discover
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import verbs
 
 from sparkmatrix import UNFINISHED
 from sparkmatrix.play import DONE, SILENT, play
@@ -61,8 +62,8 @@ def choose(where: str) -> tuple[Sequence[discover.Machine], Sequence[discover.Ca
     click.echo(f"{len(chosen)} machine(s), and the host key of each:", err=True)
     for one in chosen:
         click.echo(f"  {one.name or one.address:<20} {one.address}\n    {one.fingerprint}", err=True)
-    click.echo("The same on a machine's own screen: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub", err=True)
-    click.echo("Not the same, or other machines: Ctrl-C, then: sparkmatrix up --on ADDRESS,ADDRESS", err=True)
+    click.echo("The same on a machine's own screen:\n  ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub", err=True)
+    click.echo(f"Other ones: Ctrl-C, then: {os.environ[verbs.CALLED_BY]} up --on ADDRESS,ADDRESS", err=True)
     return chosen, found
 
 

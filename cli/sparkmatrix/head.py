@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import foreign
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import foreign, verbs
 
-from sparkmatrix import ROOT
 from sparkmatrix.play import DONE, SILENT
 
 PROGRAM = "/usr/local/bin/sparkmatrix"
@@ -70,6 +69,8 @@ class Head:
             secret, sudo = (f"{self.password}\n", ("-k", "-S", "-p", "", "env")) if self.sudo() else ("", ("-n",))
             asks = self.words(shlex.join(["sudo", *sudo, PROGRAM, *words]))
             code, said = foreign.run(asks, secret + (text or ""), keep=capture)
+        if code == SSH_FAILED:
+            click.echo(f"ssh did not get to {self.host}. Next:\n  {os.environ.get(verbs.CALLED_BY)} check", err=True)
         return SILENT if code == SSH_FAILED else code, said
 
     def tunnel(self, host: str, port: int) -> int:
@@ -112,7 +113,6 @@ def _free(port: int) -> int:
 
 
 def of(inventory: Path, typed: str) -> Head:
-    os.environ["ANSIBLE_CONFIG"] = str(ROOT / "ansible.cfg")
     from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import head  # Ansible takes its time
 
     found = head.find(inventory)

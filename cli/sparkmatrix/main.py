@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -20,13 +21,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _node_p
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import endpoint
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import chosen_model
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import verbs
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import given, page, verbs
 from click.shell_completion import CompletionItem
 
-from sparkmatrix import COLLECTION, PLACE, UNFINISHED, USUAL, called, first, head, short, stems
+from sparkmatrix import COLLECTION, PLACE, ROOT, UNFINISHED, USUAL, first, head, short, stems
 from sparkmatrix.play import DONE, INTERRUPTED, REFUSED, play
 
+ANSIBLE = "[OPTIONS OF ANSIBLE]"
 OPTIONS = "Further options are those of ansible-playbook: -e, --tags, --limit, --check, --diff, -v."
 PARTS = ("--check", "-C", "--tags", "-t", "--skip-tags", "--limit", "-l")  # of what a verb does
 QUESTION = "Say hello in one short sentence."
@@ -44,7 +45,7 @@ class Call:
 
     @property
     def typed(self) -> str:
-        return f"{called()} -i {shlex.quote(self.given)}" if self.given else called()
+        return f"{verbs.called()} -i {shlex.quote(self.given)}" if self.given else verbs.called()
 
     @cached_property
     def place(self) -> Path:
@@ -90,6 +91,7 @@ def _named(ctx: click.Context, _parameter: click.Parameter, value: str | None) -
     call = ctx.find_root().ensure_object(Call)
     call.given = value or call.given
     os.environ[verbs.CALLED_BY] = call.typed  # for what a run tells people to type next
+    os.environ["ANSIBLE_CONFIG"] = str(ROOT / "ansible.cfg")
 
 
 @click.group(cls=Verbs, epilog=CODES, context_settings={"help_option_names": ["-h", "--help"]})
@@ -115,23 +117,29 @@ def _complete(found: Callable[[], list[str]]) -> Callable[..., list[CompletionIt
 
 
 json_ = click.option("--json", "as_json", is_flag=True, help="For programs.")
-yes_ = click.option("-y", "--yes", is_flag=True, help="Ask nothing.")
-nodes_ = click.option("--nodes", type=click.IntRange(1, 64), help="For so many Sparks, without an inventory (2).")
+yes_ = click.option("-y", "--yes", is_flag=True, help="Go on without asking whether to.")
+nodes_ = click.option("--nodes", type=click.IntRange(1, 64), metavar="N", help="For N Sparks without an inventory (2).")
 served = click.option("--model", metavar="NAME", help="Where several are served.")
 
 
-def verb(name: str, text: str = "", takes: str = "", *, hands_on: bool = True) -> Callable[..., Any]:
-    """``hands_on``: what it does not know goes to the playbook, or to the program on the head."""
+def verb(name: str, text: str = "", takes: str = "", *, rest: str = ANSIBLE) -> Callable[..., Any]:
+    """``rest``: what it does not know goes to the playbook, or to the program on the head."""
+
+    def checked(ctx: click.Context, _parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+        own = [option for one in ctx.command.params for option in one.opts]
+        if rest == ANSIBLE and (wrong := given.refused(split(value)[1] if takes else value, own)):
+            raise click.UsageError(wrong)
+        return value
 
     def made(function: Callable[..., Any]) -> Callable[..., Any]:
         own = [click.Option(["-i"], metavar="NAME|PATH", help="Inventory.", expose_value=False, callback=_named)]
         find = _complete(models if "MODEL" in takes else list)
-        word = f"{takes} [OPTIONS OF ANSIBLE]".strip()
-        more = [click.Argument(["options"], nargs=-1, type=click.UNPROCESSED, metavar=word, shell_complete=find)]
-        params = [*reversed(getattr(function, "__click_params__", [])), *(more if hands_on else ()), *own]
+        how: dict[str, Any] = {"metavar": f"{takes} {rest}".strip(), "shell_complete": find, "callback": checked}
+        more = [click.Argument(["options"], nargs=-1, type=click.UNPROCESSED, **how)] if rest else []
+        params = [*reversed(getattr(function, "__click_params__", [])), *more, *own]
         function.__click_params__ = []  # type: ignore[attr-defined]
-        settings = {"ignore_unknown_options": hands_on}
-        words = {"help": text or verbs.PLAYED[name][1], "epilog": OPTIONS if hands_on else ""}
+        settings = {"ignore_unknown_options": bool(rest)}
+        words = {"help": text or verbs.PLAYED[name][1], "epilog": OPTIONS if rest == ANSIBLE else ""}
         main.command(name, params=params, context_settings=settings, **words)(click.pass_obj(function))
         return function
 
@@ -155,7 +163,7 @@ def extra(**values: str) -> tuple[str, ...]:
     return tuple(word for name, value in values.items() if value for word in ("-e", f"{name}={value}"))
 
 
-@verb("init", "Find machines and cables, and write an inventory.", hands_on=False)
+@verb("init", "Find machines and cables, and write an inventory.", rest="")
 @click.argument("where", nargs=-1, metavar="[ADDRESS…|NETWORK]")
 def _init(call: Call, where: tuple[str, ...]) -> int:
     if call.place.exists():
@@ -171,9 +179,10 @@ def _init(call: Call, where: tuple[str, ...]) -> int:
 @json_
 def _plan(call: Call, options: tuple[str, ...], nodes: int | None, details: bool, as_json: bool) -> int:
     model, options = split(options)
-    place = COLLECTION / f"inventories/{nodes or 2}spark" if nodes or not call.place.exists() else call.place
-    if not place.exists():
-        raise click.UsageError("Without an inventory: --nodes 1, 2, 4 or 8. For others: sparkmatrix init")
+    shipped = sorted(COLLECTION.glob(f"inventories/{nodes or 2}spark*"))
+    if nodes and not shipped:
+        raise click.UsageError(f"Without an inventory: --nodes 1, 2, 3, 4 or 8. For others: {verbs.called()} init")
+    place = shipped[0] if nodes or not call.place.exists() else call.place
     more = extra(engine_recipe=model, engine_plan_details="true" if details else "")
     return play("plan", place, (*more, *options), as_json=as_json)
 
@@ -221,7 +230,7 @@ def _run(call: Call, options: tuple[str, ...]) -> int:
     """The inventory follows when the model has answered: until then it says what serves."""
     model, options = split(options)
     if not model:
-        raise click.UsageError("Which model? Those that fit: sparkmatrix models")
+        raise click.UsageError(f"Which model? Those that fit: {call.typed} models")
     choice = chosen_model.find(call.inventory)
     code = call.play("upgrade", *extra(engine_recipe=model), *options)
     if not code and not any(option.startswith(PARTS) for option in options):
@@ -229,7 +238,7 @@ def _run(call: Call, options: tuple[str, ...]) -> int:
     return code
 
 
-@verb("ask", "Ask the model, and read its answer.", hands_on=False)
+@verb("ask", "Ask the model, and read its answer.", rest="")
 @click.argument("question", nargs=-1, required=True)
 @served
 def _ask(call: Call, question: tuple[str, ...], model: str | None) -> int:
@@ -237,7 +246,7 @@ def _ask(call: Call, question: tuple[str, ...], model: str | None) -> int:
     return call.head.run(("ask", *(("--model", model) if model else ())), text)[0]
 
 
-@verb("env", 'Address and key for your shell: eval "$(sparkmatrix env)". Opens a tunnel.', hands_on=False)
+@verb("env", 'Address and key for your shell: eval "$(sparkmatrix env)". Opens a tunnel.', rest="")
 @served
 @json_
 @click.option("--close", is_flag=True, help="Close the tunnel.")
@@ -260,8 +269,8 @@ def _status(call: Call, options: tuple[str, ...], as_json: bool) -> int:
     return call.head.run(("status", "--json", *options), "")[0] if as_json else call.play("status", *options)
 
 
-verb("top", "Load, memory and speed of all machines, live.")(lambda call, options: call.head.run(("top", *options))[0])
-verb("logs", "Journals of all machines; -f follows.")(lambda call, options: call.head.run(("logs", *options))[0])
+for _name, _text in verbs.ON_HEAD.items():
+    verb(_name, _text, rest="[ITS OPTIONS]")(lambda call, options, name=_name: call.head.run((name, *options))[0])
 _played("bench", "doctor", "report", "support", "stop", "start", "update")
 
 
@@ -277,8 +286,7 @@ def _undo(call: Call, options: tuple[str, ...], yes: bool) -> int:
 def _ansible(call: Call, playbook: str, options: tuple[str, ...]) -> int:
     name = playbook.removesuffix(".yml").removeprefix("sparkmatrix.cluster.").rpartition("/")[2]
     if name not in playbooks():
-        near = ", ".join(spelling.closest(name, playbooks()) or playbooks())
-        raise click.UsageError(f"There is no playbook {name}. Did you mean: {near}?")
+        raise click.UsageError(verbs.unknown("playbook", name, playbooks()))
     return call.play(name, *options) if call.place.exists() else play(name, None, options)
 
 
@@ -298,11 +306,13 @@ def agree(yes: bool, question: str, *, default: bool) -> None:
 def program() -> None:
     try:
         sys.exit(main(standalone_mode=False))
-    except click.Abort:
-        click.echo("Stopped. The same line goes on." if sys.stdin.isatty() else "Nobody is there to ask.", err=True)
-        sys.exit(INTERRUPTED)
-    except click.ClickException as exc:
-        exc.show()
-        sys.exit(exc.exit_code)
-    except SparkError as exc:
-        sys.exit(f"Error: {exc}")
+    except click.Abort as exc:
+        nobody = isinstance(exc.__context__, EOFError)
+        click.echo("\nNobody has answered this." if nobody else "\nStopped. The same line goes on.", err=True)
+        sys.exit(REFUSED if nobody else INTERRUPTED)
+    except (click.ClickException, SparkError) as exc:
+        error = exc if isinstance(exc, click.ClickException) else click.ClickException(str(exc))
+        width = shutil.get_terminal_size().columns if sys.stderr.isatty() else sys.maxsize
+        error.message = page.behind("Error: ", error.message, width)  # type: ignore[misc]
+        error.show()
+        sys.exit(error.exit_code)

@@ -43,6 +43,8 @@ def _ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[
         def wait(self) -> None:
             self.returncode = 0
 
+    for name in (verbs.CALLED_BY, "ANSIBLE_CONFIG"):  # which it sets
+        monkeypatch.setenv(name, "")
     monkeypatch.setattr(command, "PLACE", tmp_path / "sparkmatrix")
     monkeypatch.setattr(play, "subprocess", SimpleNamespace(Popen=Started, PIPE=-1))
     monkeypatch.setattr(head.Head, "sudo", lambda self: self.password or "")
@@ -270,3 +272,61 @@ def test_the_head_of_an_inventory(ran: list[list[str]]) -> None:
     (command.PLACE / "mine/hosts.yml").write_text("all: {children: {sparks: {hosts: {}}}}\n")
     with pytest.raises(SparkError):
         head.of(command.PLACE / "mine", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("check --limt spark2", "There is no option --limt. Did you mean --limit?"),
+        ("plan --nodse 4", "There is no option --nodse. Did you mean --nodes?"),
+        ("ansible nod_add", "There is no playbook nod_add. Did you mean node_add?"),
+        ("ansible zzz", "There is no playbook zzz. There are: access, "),
+        ("up minimax-m2.7-awq spark2", "What is spark2 for? For some machines only: --limit spark2"),
+        ("ansible node_add spark2", "What is spark2 for? For some machines only: --limit spark2"),
+        ("plan --nodes 5", "Without an inventory: --nodes 1, 2, 3, 4 or 8. For others: "),
+    ],
+)
+def test_a_wrong_line_is_refused_before_anything_runs(ran: list[list[str]], words: str, said: str) -> None:
+    refused = call(*words.split()).exception
+    assert isinstance(refused, click.UsageError) and str(refused.message).startswith(said)
+    assert not ran
+
+
+def test_a_ring_is_planned_without_an_inventory(ran: list[list[str]]) -> None:
+    assert call("plan", "--nodes", "3").return_value == 0
+    assert Path(ran[0][3]).name == "3spark_ring"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "typed"),
+    [
+        ("/home/me/.cache/uv/archive-v0/x", "uvx sparkmatrix"),
+        ("/elsewhere/archive-v0/x", "uvx sparkmatrix"),
+        ("/home/me/.cache/pipx/0a1b", "pipx run sparkmatrix"),
+        ("/home/me/.local/share/pipx/venvs/sparkmatrix", "sparkmatrix"),
+        ("/home/me/.local/share/uv/tools/sparkmatrix", "sparkmatrix"),
+    ],
+)
+def test_what_it_tells_to_type_is_how_it_was_called(monkeypatch: pytest.MonkeyPatch, prefix: str, typed: str) -> None:
+    monkeypatch.setattr("sys.prefix", prefix)
+    monkeypatch.setattr("sys.argv", ["/bin/sparkmatrix"])
+    monkeypatch.setattr("shutil.which", lambda _name: "/bin/sparkmatrix")
+    assert verbs.called() == typed
+
+
+@pytest.mark.parametrize(
+    ("why", "code", "said"), [(EOFError, 1, "Nobody has answered"), (KeyboardInterrupt, 130, "The same line goes on")]
+)
+def test_nobody_there_is_not_ctrl_c(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], why: type[BaseException], code: int, said: str
+) -> None:
+    def prompt(**_settings: Any) -> None:
+        try:
+            raise why
+        except (EOFError, KeyboardInterrupt):
+            raise click.Abort from None
+
+    monkeypatch.setattr(command, "main", prompt)
+    with pytest.raises(SystemExit) as ended:
+        command.program()
+    assert ended.value.code == code and said in capsys.readouterr().err

@@ -101,7 +101,8 @@ def list_recipes(options: Options) -> dict[str, Any]:
     entries, findings = catalogue.fitting(options["recipe_paths"], nodes, options["launch"])
     found = [entry for entry in entries if entry.has(words)]
     if not found:
-        raise RefusedError(f"No recipe that fits {nodes} Spark(s) says {words!r}. Leave out recipes_search to see all.")
+        every = "ansible-playbook playbooks/recipes.yml"
+        raise RefusedError(f"No recipe that fits {nodes} Spark(s) says {words!r}. All: {every}")
     lines = [
         f"{len(found)} recipe(s) fit {nodes} Spark(s), first those whose speed was reported, the fastest first.",
         *catalogue.table(found),

@@ -179,11 +179,12 @@ def find(name: str, paths: Sequence[str], names: OptionNames = VARIABLES) -> tup
             if (directory / f"{name}{ending}").is_file():
                 return read(directory / f"{name}{ending}", names)
     known = sorted({path.stem for directory in directories for path in directory.glob("*.y*ml")})
-    searched, listed = ", ".join(map(str, directories)), ", ".join(known) or "none"
+    searched = f" in {', '.join(map(str, directories[:-1]))}, and none is shipped" if directories[1:] else ""
+    listed = ", ".join(known)
     return None, [
         Finding(
             names["recipe"],
-            f"there is no recipe {name!r} in {searched}",
+            f"there is no recipe {name!r}{searched}",
             f"{_hint(name, known) or f'Known recipes: {listed}. '}playbooks/recipes.yml says which fit your machines",
         )
     ]

@@ -19,9 +19,11 @@ from ansible import constants
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import verbs
 
 PLAIN = "ansible-playbook"
-# "ansible-playbook site.yml" and "run site.yml" of a message; not what is a command of this run already.
+# "ansible-playbook site.yml" and "run site.yml" of a message, and "playbooks/plan.yml says" for who has verbs; not what
+# is a command of this run already.
 SAID = re.compile(
-    rf"(?P<before>(?<![\w./-]){PLAIN} |\b[Rr]un )(?:playbooks/)?(?P<name>[a-z_]+)\.yml"
+    rf"(?:(?P<before>(?<![\w./-]){PLAIN} |\b[Rr]un )(?:playbooks/)?|(?<![\w./-])(?<!{PLAIN} )playbooks/)"
+    r"(?P<name>[a-z_]+)\.yml"
     r"(?P<tags> --tags [\w,]+)?(?P<more> -i)?"
 )
 
@@ -51,9 +53,10 @@ class Commands:
 
     def _whole(self, found: re.Match[str]) -> str:
         name = found["name"]
-        if name not in (*self.top, *self.others):
+        before = found["before"] or ""
+        if name not in (*self.top, *self.others) or not (before or self.by_verbs):
             return found[0]
-        run = found["before"] if found["before"].lower().startswith("run") else ""
+        run = before if before.lower().startswith("run") else ""
         # Where it goes on with an inventory of its own, this run's is left out.
         how = replace(self, options="") if found["more"] else self
         return f"{run}{how.play(name, (found['tags'] or '').strip())}{found['more'] or ''}"

@@ -424,6 +424,12 @@ def folded(text: str, width: int) -> list[str]:
     return [row.replace("\0", " ") for row in rows] or [text]
 
 
+def behind(start: str, text: str, width: int) -> str:
+    """Of a text that somebody prints behind ``start``."""
+    lines = f"{start}{text}".splitlines()
+    return "\n".join(row for line in lines for row in folded(line, width)).removeprefix(start)
+
+
 def block(word: str, text: str, kind: str, who: str = "") -> list[Line]:
     first, *more = text.rstrip().splitlines() or [""]
     head = f"{who}: {first}" if who else first

@@ -6,7 +6,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling
 
 CALLED_BY = "SPARKMATRIX_COMMAND"  # how the user called it, for what a run tells people to type next
 # Verb -> playbook, and what it is for.
@@ -26,6 +31,28 @@ PLAYED: Mapping[str, tuple[str, str]] = {
     "update": ("os_update", "Kernel, driver and firmware, with a way back."),
     "undo": ("reset", "Give back all that was changed."),
 }
-FIRST = ("discover", "bootstrap")  # of init
-NAMED = {playbook: verb for verb, (playbook, _help) in PLAYED.items()} | dict.fromkeys(FIRST, "init")
+FIRST = ("discover", "bootstrap")  # of init, which refuses where an inventory is: messages of runs do not name it
+NAMED = {playbook: verb for verb, (playbook, _help) in PLAYED.items()}
 OTHERS = "ansible"  # any other playbook, by its name
+ON_HEAD = {
+    "top": "Load, memory and speed of all machines, live.",
+    "logs": "Journals of all machines: --follow, --lines 200, --part keeper.",
+}
+
+
+def unknown(what: str, name: str, known: Sequence[str]) -> str:
+    near = spelling.closest(name, known)
+    meant = f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(known)}"
+    return f"There is no {what} {name}. {meant}"
+
+
+def called() -> str:
+    """This command, as it can be typed again."""
+    if "/archive-v" in sys.prefix:  # a place that uv makes for one call
+        return "uvx sparkmatrix"
+    if "/pipx/" in sys.prefix and "/venvs/" not in sys.prefix:
+        return "pipx run sparkmatrix"
+    found, near = shutil.which("sparkmatrix"), os.path.relpath(sys.argv[0])
+    if found and os.path.realpath(found) == os.path.realpath(sys.argv[0]):
+        return "sparkmatrix"
+    return sys.argv[0] if near.startswith("..") else near

@@ -77,5 +77,5 @@ def test_all_words_are_searched_for(words, names):
 def test_nothing_is_listed_without_a_reason():
     with pytest.raises(planners.RefusedError, match="recipes_nodes=2"):
         listed(0)
-    with pytest.raises(planners.RefusedError, match=r"fits 2 Spark\(s\) says 'glm-5.2'. Leave out recipes_search"):
+    with pytest.raises(planners.RefusedError, match=r"fits 2 Spark\(s\) says 'glm-5.2'. All: "):
         listed(2, "glm-5.2")

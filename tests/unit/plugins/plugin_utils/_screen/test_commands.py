@@ -49,6 +49,7 @@ def test_commands_are_as_this_run_was_called(tmp_path: Path, monkeypatch: pytest
                 "the next site.yml brings what it says",
                 ".venv/bin/ansible-playbook site.yml -i other",
                 "ansible-playbook mine.yml",
+                "playbooks/start.yml starts it",
             )
         ),
     ],
@@ -65,6 +66,9 @@ def test_what_is_told_can_be_typed(said: str, told: str) -> None:
         ("again: ansible-playbook site.yml --tags fabric.", "again: sparkmatrix -i two ansible site --tags fabric."),
         ("or run start.yml", "or run sparkmatrix -i two start"),
         ("ansible-playbook playbooks/node_add.yml -e x=1", "sparkmatrix -i two ansible node_add -e x=1"),
+        ("playbooks/recipes.yml says which fit", "sparkmatrix -i two models says which fit"),
+        ("or playbooks/bootstrap.yml --ask-pass", "or sparkmatrix -i two ansible bootstrap --ask-pass"),
+        ("~/clone/playbooks/plan.yml is a file", "~/clone/playbooks/plan.yml is a file"),
     ],
 )
 def test_the_command_is_told_by_its_verbs(monkeypatch: pytest.MonkeyPatch, said: str, told: str) -> None:
