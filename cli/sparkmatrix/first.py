@@ -38,7 +38,8 @@ def inventory(place: Path, where: str) -> tuple[int, str]:
     found = {"addresses": " ".join(one.address for one in machines), "fingerprints": keys, "inventory": str(unfinished)}
     words = json.dumps({f"discover_{name}": value for name, value in found.items()})
     code = play("discover", None, ("-u", user, "-e", words), (password, password))
-    code = code or play("bootstrap", unfinished, ("-e", f"node_fingerprint={keys}"), (password, password))
+    more = ("--tags=keys", "-e", f"node_fingerprint={keys}")
+    code = code or play("bootstrap", unfinished, more, (password, password))
     if code == DONE:
         os.replace(unfinished, place)
     return code, password
