@@ -214,8 +214,8 @@ def _up(call: Call, options: tuple[str, ...], on: str, yes: bool) -> int:
     if code := call.play("preflight", *options):
         return code
     part = any(option.startswith(PARTS) for option in options)
-    what = "cable ports, system settings, services; all of it comes back with"
-    agree(yes or part, f"Change these machines ({what}: {call.typed} undo)?", default=True)
+    what = "This changes cable ports, system settings and services of the machines. The way back:"
+    agree(yes or part, f"{what}\n  {call.typed} undo\nGo on?", default=True)
     if (code := call.play("site", *options)) or part:
         return code
     keep(choice, model)
@@ -277,7 +277,7 @@ _played("bench", "doctor", "report", "support", "stop", "start", "update")
 @verb("undo")
 @yes_
 def _undo(call: Call, options: tuple[str, ...], yes: bool) -> int:
-    agree(yes, "Take back all that was changed on the machines? The model stops answering", default=False)
+    agree(yes, "Take back all that was changed? The model stops answering", default=False)
     return call.play("reset", *options)
 
 
@@ -305,7 +305,8 @@ def agree(yes: bool, question: str, *, default: bool) -> None:
 
 def program() -> None:
     try:
-        sys.exit(main(standalone_mode=False))
+        plain = {"color": False} if os.environ.get("NO_COLOR") else {}
+        sys.exit(main(prog_name=verbs.called(), complete_var=verbs.COMPLETE, standalone_mode=False, **plain))
     except click.Abort as exc:
         nobody = isinstance(exc.__context__, EOFError)
         click.echo("\nNobody has answered this." if nobody else "\nStopped. The same line goes on.", err=True)

@@ -36,7 +36,7 @@ def play(
     wants, and are in no file, argv or variable."""
     words = [f"sparkmatrix.cluster.{name}", *(("-i", str(place)) if place else ()), *options]
     asked = [option for option, word in zip(("--ask-pass", "--ask-become-pass"), passwords) if word]
-    click.secho(f"$ ansible-playbook {short(shlex.join([*words, *asked]))}", fg="bright_black", err=True)
+    click.secho(f"$ ansible-playbook {short(shlex.join([*words, *asked]))}", dim=True, err=True)
     callback = {"ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json"} if as_json else {}
     environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), **callback}
     with tempfile.TemporaryDirectory(prefix="sparkmatrix-") as folder:
