@@ -17,6 +17,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 ROOT = Path(__file__).resolve().parents[1]
 OURS = ("galaxy.yml", "LICENSE", "meta", "playbooks", "plugins", "roles", "inventories/[0-9]*")
 OTHERS = ("ansible/posix", "community/general")
+USED = ("plugins", "meta", "MANIFEST.json", "LICENSES", "COPYING", "*license*")  # of these: no tools of their makers
 PLACE = "sparkmatrix/house/collections/ansible_collections"
 LEFT_OUT = {"__pycache__", "tests", "changelogs", "docs", "collections"}
 
@@ -31,7 +32,8 @@ class CustomBuildHook(BuildHookInterface[Any]):
                 found |= {str(path): f"{PLACE}/sparkmatrix/cluster/{path.relative_to(ROOT)}" for path in files(top)}
         for name in OTHERS:
             folder = installed(name)
-            found |= {str(path): f"{PLACE}/{name}/{path.relative_to(folder)}" for path in files(folder)}
+            for top in (top for pattern in USED for top in folder.glob(pattern)):
+                found |= {str(path): f"{PLACE}/{name}/{path.relative_to(folder)}" for path in files(top)}
         build_data["force_include"].update(found)
 
 

@@ -33,7 +33,7 @@ def inventory(place: Path, where: str) -> tuple[int, str]:
         if not all(pool.map(lambda one: discover.opens(user, one, known), machines)):
             password = click.prompt(f"Password of {user} there, for login and sudo", hide_input=True, err=True)
     own_key()
-    unfinished = place.with_suffix(UNFINISHED)
+    unfinished = place.with_name(f"{place.name}{UNFINISHED}")
     shutil.rmtree(unfinished, ignore_errors=True)
     found = {"addresses": " ".join(one.address for one in machines), "fingerprints": keys, "inventory": str(unfinished)}
     words = json.dumps({f"discover_{name}": value for name, value in found.items()})

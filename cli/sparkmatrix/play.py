@@ -23,6 +23,9 @@ from sparkmatrix import ROOT, short
 
 DONE, REFUSED, SILENT, INTERRUPTED = 0, 1, 4, 130  # exit codes of this command
 CODES = {0: DONE, 4: SILENT, 99: INTERRUPTED}  # of ansible-playbook
+# Python's helpers are not imported from the current folder: with a password Ansible starts one with `python -c`.
+OURS = {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "PYTHONSAFEPATH": "1"}
+CHECKED = ("ANSIBLE_HOST_KEY_CHECKING", "ANSIBLE_SSH_HOST_KEY_CHECKING")  # where a password goes out
 
 
 def play(
@@ -32,22 +35,20 @@ def play(
     passwords: tuple[str, str] = ("", ""),
     as_json: bool = False,
 ) -> int:
-    """``passwords``: of the login and of sudo, where they are needed. They go through pipes with names, which Ansible
-    wants, and are in no file, argv or variable."""
+    """``passwords``: of the login and of sudo, where they are needed. They are in no file, argv or variable."""
     words = [f"sparkmatrix.cluster.{name}", *(("-i", str(place)) if place else ()), *options]
     asked = [option for option, word in zip(("--ask-pass", "--ask-become-pass"), passwords) if word]
     click.secho(f"$ ansible-playbook {short(shlex.join([*words, *asked]))}", dim=True, err=True)
     callback = {"ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json"} if as_json else {}
-    environment = {**os.environ, "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), **callback}
+    environment = {**os.environ, **OURS, **callback, **dict.fromkeys(CHECKED if asked else (), "true")}
     with tempfile.TemporaryDirectory(prefix="sparkmatrix-") as folder:
         for option, word in zip(("--connection-password-file", "--become-password-file"), passwords):
             if word:
                 named_pipe.hand_over(pipe := Path(folder, option.strip("-")), word)
                 words += [option, str(pipe)]
-        output = subprocess.PIPE if as_json else None
-        program = str(Path(sys.executable).with_name("ansible-playbook"))
-        process = subprocess.Popen([program, *words], env=environment, stdout=output, text=True)
-        said = ""
+        words = [str(Path(sys.executable).with_name("ansible-playbook")), *words]
+        output, said = subprocess.PIPE if as_json else None, ""
+        process = subprocess.Popen(words, env=environment, stdout=output, text=True)
         while process.returncode is None:
             try:
                 said += process.stdout.read() if process.stdout else ""

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,10 +15,11 @@ from typing import Any
 
 import click
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import discover
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import verbs
 from click.testing import CliRunner, Result
-from sparkmatrix import head, play
+from sparkmatrix import first, head, play
 from sparkmatrix import main as command
 from sparkmatrix.main import main, playbooks
 
@@ -137,6 +139,46 @@ def test_sudo_gets_its_password_through_a_pipe(ran: list[list[str]], monkeypatch
     assert "--ask-become-pass" in done.output  # what somebody would type
     call("check", "-K")
     assert ran[1][-1] == "-K"  # who wants to be asked by Ansible is
+
+
+def test_a_password_goes_to_a_known_host_key_only(ran: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many have this in their shell, for machines that are made anew each day."""
+    given: list[dict[str, str]] = []
+    popen = play.subprocess.Popen
+    monkeypatch.setattr(play.subprocess, "Popen", lambda words, **more: given.append(more["env"]) or popen(words))
+    for name in play.CHECKED:
+        monkeypatch.setenv(name, "False")
+    call("check")
+    monkeypatch.setattr(head.Head, "sudo", lambda _self: "s3cret")
+    call("check")
+    assert [[one[name] for name in play.CHECKED] for one in given] == [["False"] * 2, ["true"] * 2]
+
+
+def test_nothing_is_imported_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a password Ansible shares memory, for which Python starts a helper with ``-c``: it looks here first."""
+    program, seen = tmp_path / "ansible-playbook", tmp_path / "seen"
+    text = f"from multiprocessing import resource_tracker; resource_tracker.ensure_running(); open({str(seen)!r}, 'w')"
+    program.write_text(f"#!{play.sys.executable}\n{text}\n")
+    program.chmod(0o755)
+    (tmp_path / "collections.py").write_text(f"open({str(tmp_path / 'evil')!r}, 'w')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(play.sys, "executable", str(tmp_path / "python"))
+    assert play.play("site", None) == 0 and seen.exists()
+    time.sleep(0.5)  # the helper is waited for by nobody
+    assert not (tmp_path / "evil").exists()
+
+
+def test_an_unfinished_inventory_is_of_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one, whose name begins alike, is not cleared away."""
+    other = tmp_path / "lab.unfinished"
+    other.mkdir()
+    machine = discover.Machine("192.0.2.1", "spark", "SHA256:a", "ED25519", True, False)
+    monkeypatch.setattr(first, "choose", lambda _where: ([machine], []))
+    monkeypatch.setattr(first.discover, "opens", lambda *_all: True)
+    monkeypatch.setattr(first, "own_key", lambda: None)
+    monkeypatch.setattr(first.click, "prompt", lambda *_all, **_more: "me")
+    monkeypatch.setattr(first, "play", lambda *_all: 1)
+    assert first.inventory(tmp_path / "lab.home", "") == (1, "") and other.is_dir()
 
 
 @pytest.mark.parametrize(
