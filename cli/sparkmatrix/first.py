@@ -37,9 +37,8 @@ def inventory(place: Path, where: str) -> tuple[int, str]:
     shutil.rmtree(unfinished, ignore_errors=True)
     found = {"addresses": " ".join(one.address for one in machines), "fingerprints": keys, "inventory": str(unfinished)}
     words = json.dumps({f"discover_{name}": value for name, value in found.items()})
-    code = play("discover", None, ("-u", user, "-e", words), (password, password))
-    more = ("--tags=keys", "-e", f"node_fingerprint={keys}")
-    code = code or play("bootstrap", unfinished, more, (password, password))
+    more, both = ("--tags=keys", "-e", f"node_fingerprint={keys}"), (password, password)
+    code = play("discover", None, ("-u", user, "-e", words), both) or play("bootstrap", unfinished, more, both)
     if code == DONE:
         os.replace(unfinished, place)
     return code, password
