@@ -63,8 +63,7 @@ class Head:
     def run(self, words: Sequence[str], text: str | None = None, *, capture: bool = False) -> tuple[int, str]:
         """The head's own program as root; ``text`` is its input. Without, it has the terminal, and so has sudo."""
         if text is None and not capture and sys.stdin.isatty() and sys.stdout.isatty():
-            done = subprocess.run(self.words(shlex.join(["sudo", PROGRAM, *words]), "-t"), check=False)
-            code, said = done.returncode, ""
+            code, said = subprocess.call(self.words(shlex.join(["sudo", PROGRAM, *words]), "-t")), ""
         else:
             secret, sudo = (f"{self.password}\n", ("-k", "-S", "-p", "", "env")) if self.sudo() else ("", ("-n",))
             asks = self.words(shlex.join(["sudo", *sudo, PROGRAM, *words]))
