@@ -28,7 +28,6 @@ from sparkmatrix import COLLECTION, PLACE, ROOT, UNFINISHED, USUAL, first, head,
 from sparkmatrix.play import DONE, INTERRUPTED, REFUSED, play
 
 ANSIBLE = "[OPTIONS OF ANSIBLE]"
-OPTIONS = "Further options are those of ansible-playbook: -e, --tags, --limit, --check, --diff, -v."
 PARTS = ("--check", "-C", "--tags", "-t", "--skip-tags", "--limit", "-l")  # of what a verb does
 QUESTION = "Say hello in one short sentence."
 CODES = """\b
@@ -96,7 +95,7 @@ def _named(ctx: click.Context, _parameter: click.Parameter, value: str | None) -
 
 @click.group(cls=Verbs, epilog=CODES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("-i", metavar="NAME|PATH", help="Inventory: a name below ~/sparkmatrix, or a path.", callback=_named)
-@click.version_option(_node_program.VERSION)
+@click.version_option(_node_program.VERSION, prog_name="sparkmatrix")
 def main(**_values: Any) -> None:
     """One LLM server out of 1 to N DGX Spark machines.
 
@@ -139,7 +138,7 @@ def verb(name: str, text: str = "", takes: str = "", *, rest: str = ANSIBLE) -> 
         params = [*reversed(getattr(function, "__click_params__", [])), *more, *own]
         function.__click_params__ = []  # type: ignore[attr-defined]
         settings = {"ignore_unknown_options": bool(rest)}
-        words = {"help": text or verbs.PLAYED[name][1], "epilog": OPTIONS if rest == ANSIBLE else ""}
+        words = {"help": text or verbs.PLAYED[name][1], "epilog": verbs.OPTIONS if rest == ANSIBLE else ""}
         main.command(name, params=params, context_settings=settings, **words)(click.pass_obj(function))
         return function
 

@@ -34,6 +34,7 @@ PLAYED: Mapping[str, tuple[str, str]] = {
 }
 FIRST = ("discover", "bootstrap")  # of init, which refuses where an inventory is: messages of runs do not name it
 NAMED = {playbook: verb for verb, (playbook, _help) in PLAYED.items()}
+OPTIONS = "Further options are those of ansible-playbook: -e, --tags, --limit, --check, --diff, -v."
 OTHERS = "ansible"  # any other playbook, by its name
 ON_HEAD = {
     "top": "Load, memory and speed of all machines, live.",
