@@ -610,7 +610,8 @@ class _Set:
         self.disk.forget_temp(path)
         if os.path.lexists(self.disk.real(path)):
             self.disk.put(path, State())
-        for directory in (paths.MANAGED, os.path.dirname(paths.MANAGED)):
+        # Of ETC it may be that no set has made it: the key of the node is older.
+        for directory in (paths.MANAGED, os.path.dirname(paths.MANAGED), paths.ETC):
             self.disk.remove_directory(directory)
 
     @contextlib.contextmanager

@@ -138,6 +138,19 @@ def test_a_directory_with_foreign_content_stays(root):
     assert [p.name for p in (root / "etc/made").iterdir()] == ["foreign"]
 
 
+def test_the_folder_of_the_node_s_key_goes_with_the_last_set_in_it(root):
+    """The key made it, before any set did, and went when sets had files there still."""
+    (root / "etc/sparkmatrix").mkdir()
+    mf.apply_set("a", [text("/etc/sparkmatrix/filter/a", "1")], root=str(root))
+    (root / "etc/sparkmatrix/key").touch()
+    mf.remove_set("a", root=str(root))
+    assert [p.name for p in (root / "etc/sparkmatrix").iterdir()] == ["key"]
+    mf.apply_set("a", [text("/etc/sparkmatrix/filter/a", "1")], root=str(root))
+    (root / "etc/sparkmatrix/key").unlink()
+    mf.remove_set("a", root=str(root))
+    assert not (root / "etc/sparkmatrix").exists()
+
+
 def test_check_mode_tells_and_touches_nothing(root):
     before = snapshot(root)
     files = [text("/etc/kept.conf", "ours\n"), text("/etc/new/x", "new\n")]
