@@ -18,6 +18,9 @@ STATS = "sparkmatrix"  # what the playbooks give to set_stats
 def document(playbook: str, code: int, said: str) -> dict[str, Any]:
     """``exit``: of the command; ``summary``: what AWX gets; ``lines``: what people read; ``failures``: why it ended.
     Of a run that never began, and printed none of it, there is only how it ended."""
+    from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import commands  # noqa: PLC0415  # Ansible
+
+    called = commands.typed(())
     summary, lines, failures = None, [], []
     try:
         with json_text.Reading("Ansible printed no run", playbook):
@@ -27,6 +30,7 @@ def document(playbook: str, code: int, said: str) -> dict[str, Any]:
                 for host, result in task["hosts"].items():
                     told = result.get("msg", "")
                     text = "\n".join(map(str, told)) if isinstance(told, list) else str(told)
+                    text = called.whole(text) if called.by_verbs else text
                     if result.get("failed") or result.get("unreachable"):
                         failures.append({"host": host, "task": task["task"]["name"], "message": text})
                     elif str(result.get("action", "")).endswith("debug"):

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling
 
+COMPLETE = "_SPARKMATRIX_COMPLETE"  # a shell asks for words to complete
 CALLED_BY = "SPARKMATRIX_COMMAND"  # how the user called it, for what a run tells people to type next
 # Verb -> playbook, and what it is for.
 PLAYED: Mapping[str, tuple[str, str]] = {
@@ -33,6 +34,7 @@ PLAYED: Mapping[str, tuple[str, str]] = {
 }
 FIRST = ("discover", "bootstrap")  # of init, which refuses where an inventory is: messages of runs do not name it
 NAMED = {playbook: verb for verb, (playbook, _help) in PLAYED.items()}
+OPTIONS = "Further options are those of ansible-playbook: -e, --tags, --limit, --check, --diff, -v."
 OTHERS = "ansible"  # any other playbook, by its name
 ON_HEAD = {
     "top": "Load, memory and speed of all machines, live.",
@@ -48,6 +50,8 @@ def unknown(what: str, name: str, known: Sequence[str]) -> str:
 
 def called() -> str:
     """This command, as it can be typed again."""
+    if COMPLETE in os.environ:
+        return "sparkmatrix"
     if "/archive-v" in sys.prefix:  # a place that uv makes for one call
         return "uvx sparkmatrix"
     if "/pipx/" in sys.prefix and "/venvs/" not in sys.prefix:

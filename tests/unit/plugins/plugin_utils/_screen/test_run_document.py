@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import run_document
 
 
@@ -48,3 +49,10 @@ def test_a_run_for_programs() -> None:
 def test_a_run_that_never_began() -> None:
     made = run_document.document("site", 1, "ERROR! nothing\n")
     assert (made["exit"], made["summary"], made["lines"], made["failures"]) == (1, None, [], [])
+
+
+def test_what_a_program_is_told_to_run_is_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARKMATRIX_COMMAND", "uvx sparkmatrix")
+    failed = task("Plan", one={"failed": True, "msg": "playbooks/recipes.yml says which fit"})
+    made = run_document.document("plan", 1, json.dumps({"plays": [{"tasks": [failed]}]}))
+    assert made["failures"][0]["message"] == "uvx sparkmatrix models says which fit"
