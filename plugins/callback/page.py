@@ -144,7 +144,9 @@ class CallbackModule(CallbackBase):
         given = context.CLIARGS.get("inventory") or ()
         self._commands = commands.typed(given, ask_sudo=bool(context.CLIARGS.get("become_ask_pass")))
         check, verbose = bool(context.CLIARGS.get("check")), self._display.verbosity > 0
-        self._page = page.Page(check, verbose, name, by_verbs=self._commands.by_verbs)
+        words = [str(word).partition("=") for word in context.CLIARGS.get("extra_vars") or ()]
+        model = next((value for key, _is, value in words if key == "engine_recipe"), "")
+        self._page = page.Page(check, verbose, name, by_verbs=self._commands.by_verbs, model=model)
         self._sinks, self._log_name, self._ended, self._quit = [], "", False, threading.Event()
         self._open_log(str(playbook._file_name))
         if self._plain:

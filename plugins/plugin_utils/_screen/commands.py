@@ -59,7 +59,10 @@ class Commands:
         run = before if before.lower().startswith("run") else ""
         # Where it goes on with an inventory of its own, this run's is left out.
         how = replace(self, options="") if found["more"] else self
-        return f"{run}{how.play(name, (found['tags'] or '').strip())}{found['more'] or ''}"
+        told = how.play(name, (found["tags"] or "").strip())
+        if not before and found.string[found.end() :][:2].strip().isalpha():  # it goes on with other words
+            told = f"'{told}'"
+        return f"{run}{told}{found['more'] or ''}"
 
 
 def typed(inventories: Iterable[str], *, ask_sudo: bool = False) -> Commands:

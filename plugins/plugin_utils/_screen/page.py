@@ -50,7 +50,8 @@ WITHOUT = {
 _WORD = r"""(?:'[^']*'|"[^"]*"|[^\s'"])+"""
 _PROGRAM = r"(?:uvx |pipx run )?(?:\S*/)?(?:curl|ssh|sudo|sparkmatrix|ansible-playbook)"
 _COMMAND = rf"{_PROGRAM} (?:(?!\(){_WORD}(?<![;,.:]) )*(?!\(){_WORD}"
-COPIED = re.compile(rf"(?<![^\s(])(?:{_COMMAND}|--?\w[\w-]*(?:[ =]{_WORD})?|\w+: \{{[^{{}}]*\}})|\S*\$\(.*")
+_OTHERS = rf"'{_PROGRAM} [^']+'|--?\w[\w-]*(?:[ =]{_WORD})?|\w+: \{{[^{{}}]*\}}"
+COPIED = re.compile(rf"(?<![^\s(])(?:{_COMMAND}|{_OTHERS})|\S*\$\(.*")
 REMARK = re.compile(r"(?<=  )\(.*\)$")
 LABEL = re.compile(r"(?=\S.{8,9}(?<= )(?=\S))\S(?: ?\S)* {2,}")  # of a line in columns: "changed   "
 # Of playbooks that end without a summary.
@@ -108,12 +109,14 @@ class _Step:
 @dataclass
 class Page:
     """``hosts``: of the play, in the order of the inventory. ``verbose``: name unchanged steps and cut nothing.
-    ``by_verbs``: called by the command `sparkmatrix`, which goes on by itself after a check."""
+    ``by_verbs``: called by the command `sparkmatrix`, which goes on by itself after a check, and takes
+    a ``model`` that was given as a word."""
 
     check: bool = False
     verbose: bool = False
     playbook: str = ""
     by_verbs: bool = False
+    model: str = ""
     clock: Callable[[], float] = time.monotonic
     hosts: Sequence[str] = ()
     failed: bool = False
@@ -204,8 +207,9 @@ class Page:
 
     def _next(self, early: bool) -> str:
         if not self.failed:
-            goes_on = self.by_verbs and self.playbook != "plan"
-            return "" if self.check or goes_on else NEXT.get(self.playbook, "")
+            if self.by_verbs:
+                return f"ansible-playbook site.yml {self.model}".rstrip() if self.playbook == "plan" else ""
+            return "" if self.check else NEXT.get(self.playbook, "")
         if self.points:
             return f"mend {'this' if self.points == 1 else f'these {self.points} points'}, then the same command again"
         if early:

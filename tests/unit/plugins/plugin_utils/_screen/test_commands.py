@@ -62,11 +62,12 @@ def test_what_is_told_can_be_typed(said: str, told: str) -> None:
 @pytest.mark.parametrize(
     ("said", "told"),
     [
+        ("ansible-playbook site.yml qwen3-8b", "sparkmatrix -i two up qwen3-8b"),
         ("Undo: ansible-playbook playbooks/reset.yml", "Undo: sparkmatrix -i two undo"),
         ("again: ansible-playbook site.yml --tags fabric.", "again: sparkmatrix -i two ansible site --tags fabric."),
         ("or run start.yml", "or run sparkmatrix -i two start"),
         ("ansible-playbook playbooks/node_add.yml -e x=1", "sparkmatrix -i two ansible node_add -e x=1"),
-        ("playbooks/recipes.yml says which fit", "sparkmatrix -i two models says which fit"),
+        ("playbooks/recipes.yml says which fit", "'sparkmatrix -i two models' says which fit"),
         ("or playbooks/bootstrap.yml --ask-pass", "or sparkmatrix -i two ansible bootstrap --ask-pass"),
         ("~/clone/playbooks/plan.yml is a file", "~/clone/playbooks/plan.yml is a file"),
     ],

@@ -135,6 +135,8 @@ def test_the_end_says_what_comes_next():
     assert not any(
         line.text.startswith("Next") for line in Page(playbook="preflight", by_verbs=True).end({}, False, "")
     )
+    planned = Page(playbook="plan", by_verbs=True, model="qwen3-8b").end({}, False, "")
+    assert next(line.text for line in planned) == "Next: ansible-playbook site.yml qwen3-8b"
     assert shown(Page().end({}, True, "", early=True)) == [
         "Next: the same command again; it goes on from there",
         "ENDED EARLY after 0 s.",
@@ -393,3 +395,12 @@ def test_messages_of_any_shape():
 )
 def test_names_of_steps(name, shown):
     assert page.short(name) == shown
+
+
+def test_a_command_in_quotes_stays_whole_and_ends_there() -> None:
+    said = "Did you mean 'qwen3-8b'? 'uvx sparkmatrix -i office models' says which fit your machines."
+    assert page.folded(said, 60) == [
+        "Did you mean 'qwen3-8b'? 'uvx sparkmatrix -i office models'",
+        "  says which fit your machines.",
+    ]
+    assert page.folded(said, 50)[1] == "  'uvx sparkmatrix -i office models' says which"

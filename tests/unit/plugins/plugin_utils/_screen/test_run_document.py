@@ -55,4 +55,4 @@ def test_what_a_program_is_told_to_run_is_the_command(monkeypatch: pytest.Monkey
     monkeypatch.setenv("SPARKMATRIX_COMMAND", "uvx sparkmatrix")
     failed = task("Plan", one={"failed": True, "msg": "playbooks/recipes.yml says which fit"})
     made = run_document.document("plan", 1, json.dumps({"plays": [{"tasks": [failed]}]}))
-    assert made["failures"][0]["message"] == "uvx sparkmatrix models says which fit"
+    assert made["failures"][0]["message"] == "'uvx sparkmatrix models' says which fit"
