@@ -286,7 +286,7 @@ def _ansible(call: Call, playbook: str, options: tuple[str, ...]) -> int:
     name = playbook.removesuffix(".yml").removeprefix("sparkmatrix.cluster.").rpartition("/")[2]
     if name not in playbooks():
         raise click.UsageError(verbs.unknown("playbook", name, playbooks()))
-    return call.play(name, *options) if call.place.exists() else play(name, None, options)
+    return call.play(name, *options) if call.given or call.place.exists() else play(name, None, options)
 
 
 def keep(choice: chosen_model.Choice | None, model: str) -> None:

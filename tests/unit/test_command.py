@@ -126,8 +126,9 @@ def test_which_inventory(ran: list[list[str]], tmp_path: Path, monkeypatch: pyte
     ):
         call(*words)
     assert [Path(words[3]).resolve().name for words in ran] == ["mine", *["other"] * 4]
-    said = call("-i", "nix", "check").exception
-    assert isinstance(said, click.ClickException) and "sparkmatrix/nix" in str(said) and " -i nix up" in str(said)
+    for words in (("check",), ("ansible", "node_add")):
+        said = call("-i", "nix", *words).exception
+        assert isinstance(said, click.ClickException) and "sparkmatrix/nix" in str(said) and " -i nix up" in str(said)
 
 
 def test_sudo_gets_its_password_through_a_pipe(ran: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ MOST_OUTPUT = 15  # lines of what a command that failed has printed
 ABOUT_HOST = re.compile(r"(?P<indent> *)(?P<sign>\d+\.|-|) ?(?P<host>[\w.-]+)(?P<device>(?: \S+)?): (?P<what>.+)$")
 NUMBER = re.compile(r"\d+\.")
 MOST_REASON = 300  # signs of why a machine does not answer
-ASK_PREFLIGHT = "What to do about it says, for all machines: ansible-playbook playbooks/preflight.yml"
+ASK_PREFLIGHT = "What to do about machines that do not answer: ansible-playbook playbooks/preflight.yml"
 # Of playbooks that take a limit: how to go on with machines that do not answer.
 WITHOUT = {
     "stop": "To stop the others without {them}: the same command with --limit '{without}'",
