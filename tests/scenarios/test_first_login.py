@@ -110,6 +110,7 @@ class FirstLogin(Cluster):
         where: str = "",
         overlay: str = "",
         unchanged: bool = False,
+        kill: int = 0,
     ) -> str:
         """A playbook that needs no inventory of the nodes, only reads it, or has one of its own."""
         path = where or str(self.place)
@@ -119,10 +120,16 @@ class FirstLogin(Cluster):
             playbook=f"playbooks/{playbook}",
             inventory=path,
             overlay=overlay or path,
+            kill_at_change=kill,
             show=False,
         )
         said = (cluster.STATE / f"first-{name}.log").read_text(errors="replace")
-        if bool(run.code) != bool(fails) or not _contains(said, fails) or (unchanged and run.changed):
+        if (
+            bool(run.code) != bool(fails or kill)
+            or run.killed != bool(kill)
+            or not _contains(said, fails)
+            or (unchanged and run.changed)
+        ):
             raise LabError(f"{name}: ended with {run.code}\n{cluster.log_tail(f'first-{name}', 40)}")
         cluster.say(f"   {name}: as expected, {run.seconds:.0f} s")
         return " ".join(said.split())
@@ -241,8 +248,8 @@ def confirmed(here: FirstLogin) -> None:
     refused(
         "silent", *told([*address, "no-such-machine.invalid"]), *here.given(), fails="knows no address of that name"
     )
-    refused("wrong-password", *told(), *here.given("wrong"), fails="refuses the login name or the password")
-    refused("no-password", *told(), fails="refuses the login name or the password")
+    refused("wrong-password", *told(), *here.given("wrong"), fails="refuses the login name")
+    refused("no-password", *told(), fails="refuses the login name")
     said = refused("no-gb10", *told(), *here.given(), fails="this is no GB10 machine")
     here.expect("the way on", "preflight_require_gb10=false" in said, True)
     taken = (*told(preflight_require_gb10=False), *here.given())
@@ -254,23 +261,21 @@ def confirmed(here: FirstLogin) -> None:
     here.expect("known hosts", known.exists(), False)
     here.run_local("named-again", "discover.yml", *taken, fails="is there already", where=str(lab))
 
-    def bootstrap(name: str, *words: str, fails: str = "", unchanged: bool = False) -> None:
+    def bootstrap(name: str, *words: str, fails: str = "", unchanged: bool = False, kill: int = 0) -> str:
         more = {"ansible_ssh_common_args": mine, "access_admin_keys": [(here.place / "key.pub").read_text().strip()]}
         options = ("-e", json.dumps(more), *words)
-        here.run_local(
-            f"named-{name}",
-            "bootstrap.yml",
-            *options,
-            fails=fails,
-            unchanged=unchanged,
-            where=str(folder),
-            overlay=str(lab),
-        )
+        how = {"where": str(folder), "overlay": str(lab), "fails": fails}
+        return here.run_local(f"keys-{name}", "bootstrap.yml", *options, unchanged=unchanged, kill=kill, **how)
 
     once = ("-e", f"node_fingerprint={','.join(prints)}")
-    bootstrap("wrong-password", *once, *here.given("wrong"), fails="refuses the login name or the password")
+    gone = f"{address[1].rpartition('.')[0]}.250"
+    (folder / "hosts.yml").write_text(hosts.replace(address[1], gone))
+    said = bootstrap("refused", *once, *here.given("wrong"), fails=f"refuses the login name {OTHER}")
+    here.expect("the one that is gone", f"{gone} port 22: " in said, True)
+    (folder / "hosts.yml").write_text(hosts)
     one, other = here.given(), here.given("wrong")
     bootstrap("wrong-sudo", *once, *one[:2], *other[2:], fails="Incorrect sudo password")
+    bootstrap("killed", *once, *here.given(), kill=2)
     bootstrap("first", *once, *here.given())
     for host in HOSTS:
         here.expect("the key lets in", here.ssh(host, "true", account=OTHER).returncode, 0)

@@ -350,6 +350,17 @@ def test_no_login_where_another_host_key_was_confirmed(tmp_path, strangers):
     assert not pathlib.Path(strangers["ASKED"]).exists()
 
 
+@FULL
+def test_the_own_computer_is_taken_without_ssh(tmp_path, strangers):
+    named = {"discover_addresses": "127.0.0.1", "discover_fingerprints": "SHA256:x", "preflight_require_gb10": False}
+    folder = tmp_path / "mine"
+    done = play("playbooks/discover.yml", "-e", json.dumps({**named, "discover_inventory": str(folder)}), **strangers)
+    assert done.returncode == 0, done.stdout
+    hosts = yaml.safe_load((folder / "hosts.yml").read_text())["all"]["children"]["sparks"]["hosts"]
+    assert hosts == {"spark1": {"ansible_host": "127.0.0.1", "spark_rank": 0, "ansible_connection": "local"}}
+    assert not pathlib.Path(strangers["ASKED"]).exists()
+
+
 @FULL  # what is proposed: _access/test_proposal.py
 def test_a_network_without_machines_gives_no_inventory(tmp_path):
     words = ("playbooks/discover.yml", "-e", f"discover_inventory={tmp_path}/mine", "-e", "discover_cidr=192.0.2.0/31")

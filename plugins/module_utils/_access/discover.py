@@ -16,6 +16,7 @@ import binascii
 import hashlib
 import ipaddress
 import re
+import resource
 import socket
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,7 +32,7 @@ MOST_ADDRESSES = 1024  # a /22; more is no home or rack network but a mistyped p
 TIMEOUT_S = 1.0
 _NAME_S = 0.5
 _BROWSE_S = 8.0  # avahi-browse waits for machines that announce themselves and do not answer
-_WORKERS = 256
+_WORKERS = 256  # or fewer: a Mac lets a program open 256 files
 _ANYWHERE = ("192.0.2.1", 9)  # nothing is sent there
 THIS = "this computer"
 # What a host name may have. Anybody on the network may announce anything, and names end up in an inventory.
@@ -237,7 +238,8 @@ def _short(name: str) -> str:
 
 
 def _each(look: Callable[[str], Any], asked: Iterable[str]) -> list[Any]:
-    with ThreadPoolExecutor(max_workers=_WORKERS) as pool:
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    with ThreadPoolExecutor(_WORKERS if most < 0 else max(1, min(_WORKERS, most // 2))) as pool:
         return list(pool.map(look, asked))
 
 

@@ -7,7 +7,6 @@ login that is refused."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -70,11 +69,11 @@ def logins(context: Context) -> Iterator[Finding]:
         if not finding.remedy.startswith("Check ansible_user"):
             yield finding
             continue
-        said = re.search(r"\S+@\S+: permission denied.*", finding.found, re.IGNORECASE)
+        user = context.hosts.get(finding.host, {}).get("ansible_user") or "that ssh takes by itself"
         yield replace(
             finding,
-            found="it refuses the login name or the password" + (f" ({said[0]})" if said else ""),
-            remedy="Try both at its screen, then give them again (the name is ansible_user of the inventory, or -u)",
+            found=f"it refuses the login name {user} or the password",
+            remedy="Try both at its screen, then give them again (the name: ansible_user of the inventory, or -u)",
         )
 
 

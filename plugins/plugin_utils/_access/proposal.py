@@ -65,7 +65,8 @@ def propose(
     topology, cables = _topology(looked, heard)
     recipes = fitting(looked)
     gb10 = sum(machine["is_gb10"] for machine in machines)
-    found = f"{gb10} machine(s) say that they are a GB10, {len(machines) - gb10} more answer ssh"
+    more = f", {len(machines) - gb10} more answer ssh" if len(machines) > gb10 else ""
+    found = f"{gb10} machine(s) say that they are a GB10{more}"
     if not sparks and all(machine["why"] == "not a GB10" for machine in others):
         where = "name the network that they are in, for example -e discover_cidr=192.168.1.0/24"
         return Proposal("", "", [f"{found}; nothing was written", f"Next: {where}, or write the inventory by hand"])
@@ -113,8 +114,7 @@ def _topology(looked: Mapping[str, Node], heard: Mapping[str, Mapping[str, Any]]
     unheard = [name for name in looked if name not in heard]
     if unheard:
         return "auto", [
-            f"not known, since {', '.join(unheard)} could not listen (sudo without a password is needed for it);"
-            " preflight looks again"
+            f"not known, since {', '.join(unheard)} could not listen (that needs sudo); preflight looks again"
         ]
     inputs = {}
     for rank, (name, node) in enumerate(looked.items()):
