@@ -57,16 +57,19 @@ class FirstLogin(Cluster):
         super().__init__(beside, ())
         self.password = secrets.token_hex(8)
 
-    def prepare(self) -> None:
-        for host in HOSTS:
+    def announce(self) -> None:
+        for host in self.logins:
             self.inside(host, AVAHI)
-        # A GB10 by what its driver's tool says; spark2 stays what it is.
-        self.inside("spark1", f"printf '#!/bin/sh\\necho NVIDIA GB10\\n' > {TOOL} && chmod 755 {TOOL}")
         program = self.place / "bin/avahi-browse"
         program.parent.mkdir()
         program.write_text(f'#!/bin/sh\nexec ssh -F {self.state}/ssh_config spark1 avahi-browse "$@"\n')
         program.chmod(0o755)
-        os.environ["PATH"] = f"{program.parent}:{os.environ['PATH']}"
+
+    def prepare(self) -> None:
+        self.announce()
+        # A GB10 by what its driver's tool says; spark2 stays what it is.
+        self.inside("spark1", f"printf '#!/bin/sh\\necho NVIDIA GB10\\n' > {TOOL} && chmod 755 {TOOL}")
+        os.environ["PATH"] = f"{self.place}/bin:{os.environ['PATH']}"
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.place / "key"], check=True)
         (self.place / "password").touch(0o600)
         (self.place / "password").write_text(self.password)

@@ -289,10 +289,11 @@ def on_nodes() -> list[Step]:
     build = (program("python tests/lab/demo.py build"),)
     return [
         Step("lab", build, 150, TEST, ("tests/lab/**",), cannot_run=needs_root),
-        molecule("layers", 450, TEST),
+        molecule("layers", 400, TEST),
         molecule("gateway", 150, TEST),
-        molecule("site", 540, TEST),
+        molecule("site", 450, TEST),
         scenario("lifecycle", "lifecycle.py", 180, TEST),
+        scenario("one-line", "one_line.py", 140, TEST),
         # A whole scenario with the newest ansible-core; all others have the oldest.
         molecule("gateway", 200, newest=True),
         *(molecule(name, 400) for name in ("access", "fabric", "modules", "os_stabilization")),
@@ -366,6 +367,7 @@ def on_nodes() -> list[Step]:
         scenario("reboots", "reboots.py", 600),
         scenario("reboots-engine", "reboots.py --engine", 400),
         scenario("first-login", "first_login.py", 300),
+        scenario("one-line-all", "one_line.py --all", 900),
         fabric_machines("fabric-vm", 600),
         fabric_machines("fabric-vm4", 900),
         on_machines("pressure", program("python tests/scenarios/test_memory_pressure.py"), 500),
