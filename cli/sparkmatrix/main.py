@@ -210,6 +210,7 @@ def _up(call: Call, options: tuple[str, ...], on: str, yes: bool) -> int:
         return code
     choice = chosen_model.find(call.place) if model else None
     options = (*extra(engine_recipe=model), *options)
+    os.environ[verbs.GOES_ON] = "yes"
     if code := call.play("preflight", *options):
         return code
     part = any(option.startswith(PARTS) for option in options)
@@ -220,7 +221,7 @@ def _up(call: Call, options: tuple[str, ...], on: str, yes: bool) -> int:
     keep(choice, model)
     click.secho(f"\n> {QUESTION}", bold=True)
     code, _said = call.head.run(("ask",), QUESTION)
-    click.echo(f'Ask it: {call.typed} ask "…"   For programs: eval "$({call.typed} env)"')
+    click.echo(f'Next: {call.typed} ask "…"')
     return code
 
 

@@ -61,7 +61,7 @@ from ansible.plugins.callback import CallbackBase
 from ansible.plugins.callback.default import CallbackModule as DefaultCallback
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import progress, workers
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import commands, log, page
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import commands, log, page, verbs
 
 COLOURS = {
     page.CHANGED: C.COLOR_CHANGED,
@@ -146,7 +146,8 @@ class CallbackModule(CallbackBase):
         check, verbose = bool(context.CLIARGS.get("check")), self._display.verbosity > 0
         words = [str(word).partition("=") for word in context.CLIARGS.get("extra_vars") or ()]
         model = next((value for key, _is, value in words if key == "engine_recipe"), "")
-        self._page = page.Page(check, verbose, name, by_verbs=self._commands.by_verbs, model=model)
+        goes_on = verbs.GOES_ON in os.environ
+        self._page = page.Page(check, verbose, name, self._commands.by_verbs, goes_on, model)
         self._sinks, self._log_name, self._ended, self._quit = [], "", False, threading.Event()
         self._open_log(str(playbook._file_name))
         if self._plain:

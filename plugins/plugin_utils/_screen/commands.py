@@ -49,6 +49,8 @@ class Commands:
 
     def whole(self, text: str) -> str:
         """``text`` with its commands as they can be typed here."""
+        for option, short in verbs.SHORT.items() if self.by_verbs else ():
+            text = text.replace(option, short.format(self.program))
         return SAID.sub(self._whole, text)
 
     def _whole(self, found: re.Match[str]) -> str:

@@ -109,13 +109,14 @@ class _Step:
 @dataclass
 class Page:
     """``hosts``: of the play, in the order of the inventory. ``verbose``: name unchanged steps and cut nothing.
-    ``by_verbs``: called by the command `sparkmatrix`, which goes on by itself after a check, and takes
-    a ``model`` that was given as a word."""
+    ``by_verbs``: called by the command `sparkmatrix`, which takes a ``model`` as a word; ``goes_on``: it runs another
+    playbook next."""
 
     check: bool = False
     verbose: bool = False
     playbook: str = ""
     by_verbs: bool = False
+    goes_on: bool = False
     model: str = ""
     clock: Callable[[], float] = time.monotonic
     hosts: Sequence[str] = ()
@@ -208,7 +209,8 @@ class Page:
     def _next(self, early: bool) -> str:
         if not self.failed:
             if self.by_verbs:
-                return f"ansible-playbook site.yml {self.model}".rstrip() if self.playbook == "plan" else ""
+                last = self.playbook in ("plan", "preflight") and not self.goes_on
+                return f"ansible-playbook site.yml {self.model}".rstrip() if last else ""
             return "" if self.check else NEXT.get(self.playbook, "")
         if self.points:
             return f"mend {'this' if self.points == 1 else f'these {self.points} points'}, then the same command again"

@@ -15,6 +15,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import s
 
 COMPLETE = "_SPARKMATRIX_COMPLETE"  # a shell asks for words to complete
 CALLED_BY = "SPARKMATRIX_COMMAND"  # how the user called it, for what a run tells people to type next
+GOES_ON = "SPARKMATRIX_GOES_ON"  # another playbook follows by itself
 # Verb -> playbook, and what it is for.
 PLAYED: Mapping[str, tuple[str, str]] = {
     "plan": ("plan", "Does it fit, how fast is it, what would change."),
@@ -35,6 +36,8 @@ PLAYED: Mapping[str, tuple[str, str]] = {
 FIRST = ("discover", "bootstrap")  # of init, which refuses where an inventory is: messages of runs do not name it
 NAMED = {playbook: verb for verb, (playbook, _help) in PLAYED.items()}
 OPTIONS = "Further options are those of ansible-playbook: -e, --tags, --limit, --check, --diff, -v."
+# What of a message is shorter as an option of a verb.
+SHORT = {"-e engine_plan_details=true": "--details", "-e recipes_search=coding": "{} models coding"}
 OTHERS = "ansible"  # any other playbook, by its name
 ON_HEAD = {
     "top": "Load, memory and speed of all machines, live.",

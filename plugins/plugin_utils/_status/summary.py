@@ -216,6 +216,11 @@ def _speed(service: Service, several: bool) -> str:
 
 def _way(run: Run, way: Way) -> Iterator[str]:
     head = run.head
+    if run.commands.by_verbs and way.private:
+        yield _line("URL", f"{way.url}  (on {head.host} only)")
+        yield _line("ask it", f'{run.commands.program} ask "…"')
+        yield _line("programs", f'eval "$({run.commands.program} env)"    (tunnel, key and model for your shell)')
+        return
     tunnel = way.private and head.to
     where = f"on {head.host} only; from here first: {head.tunnel(way.port)}"
     yield _line("URL", f"{way.url}  ({where})" if tunnel else way.url)

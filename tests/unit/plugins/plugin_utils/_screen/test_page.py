@@ -133,8 +133,11 @@ def test_the_end_says_what_comes_next():
     assert run(("Look", 1, *every("ok")), playbook="preflight")[-2] == "Next: ansible-playbook site.yml"
     assert not any(line.startswith("Next") for line in run(("Look", 1, *every("ok")), playbook="site"))
     assert not any(
-        line.text.startswith("Next") for line in Page(playbook="preflight", by_verbs=True).end({}, False, "")
+        line.text.startswith("Next")
+        for line in Page(playbook="preflight", by_verbs=True, goes_on=True).end({}, False, "")
     )
+    (checked,) = [one for one in Page(playbook="preflight", by_verbs=True).end({}, False, "") if "Next" in one.text]
+    assert checked.text == "Next: ansible-playbook site.yml"
     planned = Page(playbook="plan", by_verbs=True, model="qwen3-8b").end({}, False, "")
     assert next(line.text for line in planned) == "Next: ansible-playbook site.yml qwen3-8b"
     assert shown(Page().end({}, True, "", early=True)) == [

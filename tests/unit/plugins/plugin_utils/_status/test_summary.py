@@ -131,6 +131,13 @@ def test_the_inventory_has_to_be_set_back_after_a_rollback():
     assert "set the inventory back" in line(replace(SITE, playbook="rollback"), "next")[0]
 
 
+def test_whoever_has_the_command_needs_no_tunnel_and_no_key():
+    run = replace(SITE, way=LOOPBACK, commands=Commands("sparkmatrix -i two", by_verbs=True))
+    assert line(run, "URL") == ["http://127.0.0.1:8000/v1  (on spark1 only)"] and not line(run, "key")
+    assert line(run, "ask it") == ['sparkmatrix -i two ask "…"']
+    assert line(run, "programs")[0].startswith('eval "$(sparkmatrix -i two env)"')
+
+
 def test_without_a_gateway_the_way_is_a_tunnel():
     run = replace(SITE, way=LOOPBACK)
     assert line(run, "URL") == [
