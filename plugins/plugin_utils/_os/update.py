@@ -181,6 +181,6 @@ def _summary(looks: Mapping[str, Mapping[str, Any]], nodes: Mapping[str, NodePla
         kernel = f"kernel {node.previous} -> {node.kernel}" if node.previous else f"kernel {node.kernel} stays"
         if node.probation and not node.previous:
             kernel += ", and is not the default yet"
-        lines.append(f"{host}: {kernel}; " + (", ".join(node.changes) or "all packages are up to date"))
+        lines.append(f"{host}: {kernel}; " + (", ".join(node.changes) or "apt knows of nothing newer"))
         lines += [f"{host}: newer firmware, not installed: {text}" for text in looks[host]["firmware"]]
     return tuple(lines)

@@ -55,7 +55,7 @@ def test_one_set():
 def test_nothing_to_do():
     made = plan({"a": look(changes=[])})
     assert (made.nodes["a"].reboot, made.nodes["a"].previous, made.nodes["a"].kernel) == (False, "", OLD)
-    assert made.summary == (f"a: kernel {OLD} stays; all packages are up to date",)
+    assert made.summary == (f"a: kernel {OLD} stays; apt knows of nothing newer",)
 
 
 def test_nodes_that_are_at_different_points_end_in_one_set():
@@ -83,7 +83,7 @@ def test_a_reboot_that_is_due_is_done():
 def test_a_kernel_whose_update_was_interrupted_is_proved_without_a_reboot():
     made = plan({"a": look(changes=[], kernel=NEW, kernels=[OLD, NEW], probation=True)})
     assert (made.nodes["a"].reboot, made.nodes["a"].previous, made.nodes["a"].probation) == (False, "", True)
-    assert made.summary == (f"a: kernel {NEW} stays, and is not the default yet; all packages are up to date",)
+    assert made.summary == (f"a: kernel {NEW} stays, and is not the default yet; apt knows of nothing newer",)
 
 
 def test_another_flavour_is_not_booted():
