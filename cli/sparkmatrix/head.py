@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import foreign, verbs
 
 from sparkmatrix.play import DONE, SILENT
 
-PROGRAM = "/usr/local/bin/sparkmatrix"
 SSH_FAILED, SUDO_ASKS = 255, 3
 SOCKETS = Path("~/.ansible/cp").expanduser()
 # One connection for all that follows within a minute; a machine that is not there is told within seconds.
@@ -63,10 +63,10 @@ class Head:
     def run(self, words: Sequence[str], text: str | None = None, *, capture: bool = False) -> tuple[int, str]:
         """The head's own program as root; ``text`` is its input. Without, it has the terminal, and so has sudo."""
         if text is None and not capture and sys.stdin.isatty() and sys.stdout.isatty():
-            code, said = subprocess.call(self.words(shlex.join(["sudo", PROGRAM, *words]), "-t")), ""
+            code, said = subprocess.call(self.words(shlex.join(["sudo", paths.COMMAND, *words]), "-t")), ""
         else:
             secret, sudo = (f"{self.password}\n", ("-k", "-S", "-p", "", "env")) if self.sudo() else ("", ("-n",))
-            asks = self.words(shlex.join(["sudo", *sudo, PROGRAM, *words]))
+            asks = self.words(shlex.join(["sudo", *sudo, paths.COMMAND, *words]))
             code, said = foreign.run(asks, secret + (text or ""), keep=capture)
         if code == SSH_FAILED:
             click.echo(f"ssh did not get to {self.host}. Next:\n  {os.environ.get(verbs.CALLED_BY)} check", err=True)

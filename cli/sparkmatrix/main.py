@@ -2,7 +2,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The verbs. Those that are playbooks stand in a table of the collection, which its messages use as well."""
+"""What each verb does. Their table is the collection's (``_screen/verbs.py``), whose messages use it as well."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Call:
 
 class Verbs(click.Group):
     def list_commands(self, _ctx: click.Context) -> list[str]:
-        return list(self.commands)  # in their order
+        return list(verbs.VERBS)  # in their order
 
 
 def _named(ctx: click.Context, _parameter: click.Parameter, value: str | None) -> None:
@@ -118,10 +118,15 @@ def _complete(found: Callable[[], list[str]]) -> Callable[..., list[CompletionIt
 json_ = click.option("--json", "as_json", is_flag=True, help="For programs.")
 yes_ = click.option("-y", "--yes", is_flag=True, help="Go on without asking whether to.")
 nodes_ = click.option("--nodes", type=click.IntRange(1, 64), metavar="N", help="For N Sparks without an inventory (2).")
-served = click.option("--model", metavar="NAME", help="Where several are served.")
+served = click.option(
+    "--model",
+    metavar="NAME",
+    help="Where several are served.",
+    callback=lambda _ctx, _parameter, name: ("--model", name) if name else (),
+)
 
 
-def verb(name: str, text: str = "", takes: str = "", *, rest: str = ANSIBLE) -> Callable[..., Any]:
+def verb(name: str, takes: str = "", *, rest: str = ANSIBLE) -> Callable[..., Any]:
     """``rest``: what it does not know goes to the playbook, or to the program on the head."""
 
     def checked(ctx: click.Context, _parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -138,18 +143,11 @@ def verb(name: str, text: str = "", takes: str = "", *, rest: str = ANSIBLE) -> 
         params = [*reversed(getattr(function, "__click_params__", [])), *more, *own]
         function.__click_params__ = []  # type: ignore[attr-defined]
         settings = {"ignore_unknown_options": bool(rest)}
-        words = {"help": text or verbs.PLAYED[name][1], "epilog": verbs.OPTIONS if rest == ANSIBLE else ""}
+        words = {"help": verbs.VERBS[name][1], "epilog": verbs.OPTIONS if rest == ANSIBLE else ""}
         main.command(name, params=params, context_settings=settings, **words)(click.pass_obj(function))
         return function
 
     return made
-
-
-def _played(*names: str) -> None:
-    for name in names:
-        verb(name)(
-            json_(lambda call, options, as_json, name=name: call.play(verbs.PLAYED[name][0], *options, as_json=as_json))
-        )
 
 
 def split(options: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
@@ -162,7 +160,7 @@ def extra(**values: str) -> tuple[str, ...]:
     return tuple(word for name, value in values.items() if value for word in ("-e", f"{name}={value}"))
 
 
-@verb("init", "Find machines and cables, and write an inventory.", rest="")
+@verb("init", rest="")
 @click.argument("where", nargs=-1, metavar="[ADDRESS…|NETWORK]")
 def _init(call: Call, where: tuple[str, ...]) -> int:
     if call.place.exists():
@@ -172,7 +170,7 @@ def _init(call: Call, where: tuple[str, ...]) -> int:
     return code
 
 
-@verb("plan", takes="[MODEL]")
+@verb("plan", "[MODEL]")
 @nodes_
 @click.option("--details", is_flag=True, help="The command line of the engine, too.")
 @json_
@@ -186,7 +184,7 @@ def _plan(call: Call, options: tuple[str, ...], nodes: int | None, details: bool
     return play("plan", place, (*more, *options), as_json=as_json)
 
 
-@verb("models", takes="[WORD]")
+@verb("models", "[WORD]")
 @nodes_
 @json_
 def _models(call: Call, options: tuple[str, ...], nodes: int | None, as_json: bool) -> int:
@@ -196,10 +194,7 @@ def _models(call: Call, options: tuple[str, ...], nodes: int | None, as_json: bo
     return play("recipes", place, (*more, *options), as_json=as_json)
 
 
-_played("check")
-
-
-@verb("up", takes="[MODEL]")
+@verb("up", "[MODEL]")
 @click.option("--on", metavar="ADDRESS,…", default="", help="Machines or network of a new inventory.")
 @yes_
 def _up(call: Call, options: tuple[str, ...], on: str, yes: bool) -> int:
@@ -225,7 +220,7 @@ def _up(call: Call, options: tuple[str, ...], on: str, yes: bool) -> int:
     return code
 
 
-@verb("run", takes="MODEL")
+@verb("run", "MODEL")
 def _run(call: Call, options: tuple[str, ...]) -> int:
     """The inventory follows when the model has answered: until then it says what serves."""
     model, options = split(options)
@@ -238,23 +233,23 @@ def _run(call: Call, options: tuple[str, ...]) -> int:
     return code
 
 
-@verb("ask", "Ask the model, and read its answer.", rest="")
+@verb("ask", rest="")
 @click.argument("question", nargs=-1, required=True)
 @served
-def _ask(call: Call, question: tuple[str, ...], model: str | None) -> int:
+def _ask(call: Call, question: tuple[str, ...], model: tuple[str, ...]) -> int:
     text = sys.stdin.read() if question == ("-",) else " ".join(question)
-    return call.head.run(("ask", *(("--model", model) if model else ())), text)[0]
+    return call.head.run(("ask", *model), text)[0]
 
 
-@verb("env", 'Address and key for your shell: eval "$(sparkmatrix env)". Opens a tunnel.', rest="")
+@verb("env", rest="")
 @served
 @json_
 @click.option("--close", is_flag=True, help="Close the tunnel.")
-def _env(call: Call, model: str | None, as_json: bool, close: bool) -> int:
+def _env(call: Call, model: tuple[str, ...], as_json: bool, close: bool) -> int:
     if close:
         click.echo(f"{call.head.close()} tunnel(s) to {call.head.host} closed.", err=True)
         return DONE
-    code, said = call.head.run(("env", "--json", *(("--model", model) if model else ())), capture=True)
+    code, said = call.head.run(("env", "--json", *model), capture=True)
     if not code:
         found = endpoint.load(said)
         local = call.head.tunnel(found.host, found.port)
@@ -269,9 +264,12 @@ def _status(call: Call, options: tuple[str, ...], as_json: bool) -> int:
     return call.head.run(("status", "--json", *options), "")[0] if as_json else call.play("status", *options)
 
 
-for _name, _text in verbs.ON_HEAD.items():
-    verb(_name, _text, rest="[ITS OPTIONS]")(lambda call, options, name=_name: call.head.run((name, *options))[0])
-_played("bench", "doctor", "report", "support", "stop", "start", "update")
+for _name in ("top", "logs"):
+    verb(_name, rest="[ITS OPTIONS]")(lambda call, options, name=_name: call.head.run((name, *options))[0])
+for _name in ("check", "bench", "doctor", "report", "support", "stop", "start", "update"):
+    verb(_name)(
+        json_(lambda call, options, as_json, book=verbs.VERBS[_name][0]: call.play(book, *options, as_json=as_json))
+    )
 
 
 @verb("undo")
@@ -281,7 +279,7 @@ def _undo(call: Call, options: tuple[str, ...], yes: bool) -> int:
     return call.play("reset", *options)
 
 
-@verb(verbs.OTHERS, "Any other playbook by its name, such as node_add.")
+@verb(verbs.OTHERS)
 @click.argument("playbook", shell_complete=_complete(playbooks))
 def _ansible(call: Call, playbook: str, options: tuple[str, ...]) -> int:
     name = playbook.removesuffix(".yml").removeprefix("sparkmatrix.cluster.").rpartition("/")[2]

@@ -19,12 +19,12 @@ import click
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import named_pipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import run_document
 
-from sparkmatrix import ROOT, short
+from sparkmatrix import short
 
 DONE, REFUSED, SILENT, INTERRUPTED = 0, 1, 4, 130  # exit codes of this command
 CODES = {0: DONE, 4: SILENT, 99: INTERRUPTED}  # of ansible-playbook
 # Python's helpers are not imported from the current folder: with a password Ansible starts one with `python -c`.
-OURS = {"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "PYTHONSAFEPATH": "1"}
+OURS = {"PYTHONSAFEPATH": "1"}
 CHECKED = ("ANSIBLE_HOST_KEY_CHECKING", "ANSIBLE_SSH_HOST_KEY_CHECKING")  # where a password goes out
 
 

@@ -25,6 +25,7 @@ from sparkmatrix.main import main, playbooks
 
 ROOT = Path(__file__).resolve().parents[2]
 LINES = 600
+PLAYED = {verb: playbook for playbook, verb in verbs.NAMED.items()}
 
 
 @pytest.fixture(name="ran")
@@ -74,22 +75,20 @@ def test_every_verb_is_a_playbook_and_stands_in_the_guide() -> None:
     page = (ROOT / "docs/command.md").read_text()
     rows = re.findall(r"^\| `([a-z]+)[^|`]*` \| ([^|]+) \|", page, re.MULTILINE)
     told = {verb: re.findall(r"`([a-z_]+)\.yml`", where) for verb, where in rows}
-    assert set(told) == set(main.commands)
-    played = {verb: [playbook] for verb, (playbook, _help) in verbs.PLAYED.items()} | {"init": [*verbs.FIRST]}
-    assert {verb: books[:2] for verb, books in told.items() if books and verb != "up"} == {
-        verb: books for verb, books in played.items() if verb != "up"
-    }
-    assert "site" in told["up"]
-    assert {playbook for books in played.values() for playbook in books} <= set(playbooks())
+    assert list(told) == list(verbs.VERBS) and set(told) == set(main.commands)
+    played = {verb: [playbook] for verb, playbook in PLAYED.items()}
+    first = {"init": ["discover", "bootstrap"], "up": ["preflight", "site"]}
+    assert {verb: books for verb, books in told.items() if books} == played | first
+    assert {playbook for books in told.values() for playbook in books} <= set(playbooks())
 
 
-@pytest.mark.parametrize("verb", [verb for verb in verbs.PLAYED if verb not in ("plan", "models", "up", "run", "undo")])
+@pytest.mark.parametrize("verb", [verb for verb in PLAYED if verb not in ("plan", "models", "up", "run", "undo")])
 def test_a_verb_prints_and_runs_its_playbook(ran: list[list[str]], verb: str) -> None:
     done = call(verb, "--limit", "s1", "-v")
     assert not done.exception, done.output
     ((program, name, *words),) = ran
     assert done.return_value == 0 and program.endswith("ansible-playbook")
-    assert name == f"sparkmatrix.cluster.{verbs.PLAYED[verb][0]}"
+    assert name == f"sparkmatrix.cluster.{PLAYED[verb]}"
     assert words == ["-i", str(command.PLACE / "mine"), "--limit", "s1", "-v"]
     assert f"$ ansible-playbook {name} -i " in done.output
 

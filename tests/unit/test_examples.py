@@ -19,6 +19,7 @@ import re
 import shlex
 import shutil
 from typing import Any
+from unittest import mock
 
 import click
 import pytest
@@ -217,11 +218,12 @@ def command(words: list[str]) -> None:
         return
     assert words[0] in main.commands, words
     try:
-        given = main.commands[words[0]].make_context(words[0], words[1:]).params
+        with mock.patch.dict("os.environ"):  # where it notes how it was called
+            given = main.commands[words[0]].make_context(words[0], words[1:]).params
     except click.UsageError as exc:
         raise AssertionError(f"{words}: {exc}") from None
     options = given.get("options", ())
-    name = given.get("playbook") or verbs.PLAYED.get(words[0], ("",))[0]
+    name = given.get("playbook") or verbs.VERBS[words[0]][0]
     if words[0] in {"plan", "models", "up", "run"}:
         model, options = split(options)
         assert words[0] == "models" or not model or model in {*RECIPES, "MODEL"}, words

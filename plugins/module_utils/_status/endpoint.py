@@ -29,7 +29,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
 HELP = 'print address, key and model for programs: eval "$(sudo sparkmatrix env)"'
 SCHEMA_VERSION = 1
 ROOT = "This needs root, for the key: sudo sparkmatrix env"
-WHERE = "sparkmatrix env --json"
 NO_KEY = "none"  # what programs send that want to send one
 _URL = re.compile(r"http://([^:/]+):([0-9]{1,5})/v1")
 _PORT = strict.whole(1, 65535)
@@ -68,17 +67,16 @@ class Endpoint:
     def write(self) -> str:
         return json.dumps(document.plain(self))
 
-    def exports(self, base_url: str = "") -> str:
-        """For ``eval``; ``base_url``: where it is reached instead, through a tunnel. No value has a quote."""
-        values = {"BASE_URL": base_url or self.base_url, "API_KEY": self.api_key or NO_KEY, "MODEL": self.model}
+    def exports(self) -> str:
+        """For ``eval``. No value has a quote."""
+        values = {"BASE_URL": self.base_url, "API_KEY": self.api_key or NO_KEY, "MODEL": self.model}
         return "\n".join(f"export OPENAI_{name}='{value}'" for name, value in values.items())
 
 
-def load(text: str | bytes, where: str = WHERE) -> Endpoint:
+def load(text: str | bytes) -> Endpoint:
     """What the program of a head has printed. Whatever else it is raises :class:`SparkError`."""
-    with json_text.Reading(
-        "this is no endpoint of a model", where, "Run site.yml, which brings the same release there"
-    ):
+    remedy = "Run site.yml, which brings the same release there"
+    with json_text.Reading("this is no endpoint of a model", "sparkmatrix env --json", remedy):
         found = json_text.mapping(text)
         if found.get("schema_version") != SCHEMA_VERSION:
             raise ValueError(f"schema_version {found.get('schema_version')!r:.40}, this release reads {SCHEMA_VERSION}")

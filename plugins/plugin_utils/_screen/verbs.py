@@ -2,7 +2,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The verbs of the command ``sparkmatrix`` that are playbooks: what it runs, and what messages call them."""
+"""The verbs of the command ``sparkmatrix``: which playbook each runs, what it is for, and what messages call it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,21 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import s
 COMPLETE = "_SPARKMATRIX_COMPLETE"  # a shell asks for words to complete
 CALLED_BY = "SPARKMATRIX_COMMAND"  # how the user called it, for what a run tells people to type next
 GOES_ON = "SPARKMATRIX_GOES_ON"  # another playbook follows by itself
-# Verb -> playbook, and what it is for.
-PLAYED: Mapping[str, tuple[str, str]] = {
+OTHERS = "ansible"  # any other playbook, by its name
+# In the order of the help: the playbook, where it is one, and what it is for. Messages of runs do not name those of
+# init, which refuses where an inventory is.
+VERBS: Mapping[str, tuple[str, str]] = {
+    "init": ("", "Find machines and cables, and write an inventory."),
     "plan": ("plan", "Does it fit, how fast is it, what would change."),
     "models": ("recipes", "Models that fit, the fastest first."),
     "check": ("preflight", "What is missing, and what to do. Changes nothing."),
     "up": ("site", "Set the machines up, serve the model, ask it."),
     "run": ("upgrade", "Serve another model, and keep it in the inventory."),
+    "ask": ("", "Ask the model, and read its answer."),
+    "env": ("", 'Address and key for your shell: eval "$(sparkmatrix env)". Opens a tunnel.'),
     "status": ("status", "Does it serve, and how is each part."),
+    "top": ("", "Load, memory and speed of all machines, live."),
+    "logs": ("", "Journals of all machines: --follow, --lines 200, --part keeper."),
     "bench": ("benchmark", "Measure cables and model, and judge the figures."),
     "doctor": ("doctor", "What is wrong, why, and what to do."),
     "report": ("report", "The last findings as a page (HTML)."),
@@ -32,17 +39,12 @@ PLAYED: Mapping[str, tuple[str, str]] = {
     "start": ("start", "Start it again, and wait for a token."),
     "update": ("os_update", "Kernel, driver and firmware, with a way back."),
     "undo": ("reset", "Give back all that was changed."),
+    OTHERS: ("", "Any other playbook by its name, such as node_add."),
 }
-FIRST = ("discover", "bootstrap")  # of init, which refuses where an inventory is: messages of runs do not name it
-NAMED = {playbook: verb for verb, (playbook, _help) in PLAYED.items()}
+NAMED = {playbook: verb for verb, (playbook, _help) in VERBS.items() if playbook}
 OPTIONS = "Further options are those of ansible-playbook: -e, --tags, --limit, --check, --diff, -v."
 # What of a message is shorter as an option of a verb.
 SHORT = {"-e engine_plan_details=true": "--details", "-e recipes_search=coding": "{} models coding"}
-OTHERS = "ansible"  # any other playbook, by its name
-ON_HEAD = {
-    "top": "Load, memory and speed of all machines, live.",
-    "logs": "Journals of all machines: --follow, --lines 200, --part keeper.",
-}
 
 
 def unknown(what: str, name: str, known: Sequence[str]) -> str:

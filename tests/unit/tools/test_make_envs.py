@@ -13,23 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-TOOLS = (
-    "bash",
-    "env",
-    "dirname",
-    "sha256sum",
-    "cut",
-    "cat",
-    "rm",
-    "mkdir",
-    "awk",
-    "ls",
-    "ln",
-    "grep",
-    "id",
-    "cp",
-    "chmod",
-)
+TOOLS = "bash env dirname sha256sum cut cat rm mkdir awk ls ln grep id cp chmod"
 PYTHON = """#!/usr/bin/env bash
 case "$*" in
   "-c import sys; sys.exit("*) case "$2" in *"'{version}'"*) exit 0 ;; *) exit 1 ;; esac ;;
@@ -49,7 +33,7 @@ def make(tmp_path: Path):
         shutil.copytree(ROOT / name, checkout / name)
     path = tmp_path / "bin"
     path.mkdir()
-    for name in TOOLS:
+    for name in TOOLS.split():
         (path / name).symlink_to(shutil.which(name) or name)
 
     def run(*versions: str, words: tuple[str, ...] = (), venvs: bool = True) -> subprocess.CompletedProcess[str]:

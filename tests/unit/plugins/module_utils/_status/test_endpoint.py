@@ -66,11 +66,9 @@ def test_what_is_no_object(text):
 
 
 def test_a_shell_reads_the_lines():
-    text = (
-        f"{TOLD.exports('http://127.0.0.1:9000/v1')}\nprintf '%s %s %s' $OPENAI_BASE_URL $OPENAI_API_KEY $OPENAI_MODEL"
-    )
+    text = f"{TOLD.exports()}\nprintf '%s %s %s' $OPENAI_BASE_URL $OPENAI_API_KEY $OPENAI_MODEL"
     done = subprocess.run(["sh", "-c", text], capture_output=True, text=True, check=True)
-    assert done.stdout == f"http://127.0.0.1:9000/v1 {KEY} Qwen/Qwen3-8B"
+    assert done.stdout == f"http://127.0.0.1:8000/v1 {KEY} Qwen/Qwen3-8B"
     assert "OPENAI_API_KEY='none'" in replace(TOLD, api_key="").exports()
 
 
