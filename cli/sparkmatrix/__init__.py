@@ -4,7 +4,6 @@
 
 """The command ``sparkmatrix``: finds the inventory, asks what has to be asked, and runs the playbook that it prints."""
 
-import os
 import sys
 from pathlib import Path
 
@@ -19,8 +18,3 @@ sys.path.insert(0, str(ROOT / "collections"))  # what of the collection decides
 def stems(pattern: str) -> list[str]:
     """Names of files of the collection."""
     return sorted(path.stem for path in COLLECTION.glob(pattern))
-
-
-def short(text: str) -> str:
-    """A path as people write it."""
-    return text.replace(f"{Path.home()}{os.sep}", f"~{os.sep}")

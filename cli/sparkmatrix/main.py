@@ -21,10 +21,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _node_p
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import endpoint
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import chosen_model
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import given, page, verbs
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import given, log, page, verbs
 from click.shell_completion import CompletionItem
 
-from sparkmatrix import COLLECTION, PLACE, ROOT, UNFINISHED, USUAL, first, head, short, stems
+from sparkmatrix import COLLECTION, PLACE, ROOT, UNFINISHED, USUAL, first, head, stems
 from sparkmatrix.play import DONE, INTERRUPTED, REFUSED, play
 
 ANSIBLE = "[OPTIONS OF ANSIBLE]"
@@ -58,7 +58,7 @@ class Call:
 
     @property
     def where(self) -> str:
-        return short(str(self.place))
+        return log.from_home(str(self.place))
 
     @property
     def inventory(self) -> Path:
@@ -291,7 +291,7 @@ def _ansible(call: Call, playbook: str, options: tuple[str, ...]) -> int:
 def keep(choice: chosen_model.Choice | None, model: str) -> None:
     if choice and choice.model != model:
         for line in choice.keep(model):
-            click.secho(f"{short(str(choice.path))}: {line}", fg="green" if line[0] == "+" else "red")
+            click.secho(f"{log.from_home(str(choice.path))}: {line}", fg="green" if line[0] == "+" else "red")
 
 
 def agree(yes: bool, question: str, *, default: bool) -> None:

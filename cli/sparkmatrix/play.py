@@ -17,9 +17,7 @@ from pathlib import Path
 
 import click
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import named_pipe
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import run_document
-
-from sparkmatrix import short
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import log, run_document
 
 DONE, REFUSED, SILENT, INTERRUPTED = 0, 1, 4, 130  # exit codes of this command
 CODES = {0: DONE, 4: SILENT, 99: INTERRUPTED}  # of ansible-playbook
@@ -38,7 +36,7 @@ def play(
     """``passwords``: of the login and of sudo, where they are needed. They are in no file, argv or variable."""
     words = [f"sparkmatrix.cluster.{name}", *(("-i", str(place)) if place else ()), *options]
     asked = [option for option, word in zip(("--ask-pass", "--ask-become-pass"), passwords) if word]
-    click.secho(f"$ ansible-playbook {short(shlex.join([*words, *asked]))}", dim=True, err=True)
+    click.secho(f"$ ansible-playbook {log.from_home(shlex.join([*words, *asked]))}", dim=True, err=True)
     callback = {"ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json"} if as_json else {}
     environment = {**os.environ, **OURS, **callback, **dict.fromkeys(CHECKED if asked else (), "true")}
     with tempfile.TemporaryDirectory(prefix="sparkmatrix-") as folder:

@@ -258,10 +258,7 @@ class CallbackModule(CallbackBase):
         except (OSError, RuntimeError) as exc:
             self._display.warning(f"No log is written: {exc}. Name another folder: SPARKMATRIX_LOG_FOLDER")
             return
-        self._log_name = str(self._stream.name)
-        home = str(Path.home())
-        if self._log_name.startswith(f"{home}/"):
-            self._log_name = f"~{self._log_name[len(home) :]}"
+        self._log_name = log.from_home(str(self._stream.name))
         self._sinks.append(self._sink(_Log(), _File(self._stream, self._display.verbosity)))
 
     def _hosts(self, play: Any) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -58,6 +58,18 @@ def _ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[
     )
     (place / "group_vars/sparks.yml").write_text("# mine\nengine_recipe: qwen3-8b # 16 GB\n# more\n")
     yield started
+
+
+@pytest.fixture(name="ansible")
+def _ansible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Puts a program in the place of ansible-playbook."""
+
+    def put(text: str) -> None:
+        (tmp_path / "ansible-playbook").write_text(text)
+        (tmp_path / "ansible-playbook").chmod(0o755)
+        monkeypatch.setattr(play.sys, "executable", str(tmp_path / "python"))
+
+    return put
 
 
 def call(*words: str, text: str | None = None) -> Result:
@@ -154,15 +166,15 @@ def test_a_password_goes_to_a_known_host_key_only(ran: list[list[str]], monkeypa
     assert [[one[name] for name in play.CHECKED] for one in given] == [["False"] * 2, ["true"] * 2]
 
 
-def test_nothing_is_imported_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_imported_from_the_current_folder(
+    ansible: Callable[[str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With a password Ansible shares memory, for which Python starts a helper with ``-c``: it looks here first."""
-    program, seen = tmp_path / "ansible-playbook", tmp_path / "seen"
+    seen = tmp_path / "seen"
     text = f"from multiprocessing import resource_tracker; resource_tracker.ensure_running(); open({str(seen)!r}, 'w')"
-    program.write_text(f"#!{play.sys.executable}\n{text}\n")
-    program.chmod(0o755)
+    ansible(f"#!{play.sys.executable}\n{text}\n")
     (tmp_path / "collections.py").write_text(f"open({str(tmp_path / 'evil')!r}, 'w')\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(play.sys, "executable", str(tmp_path / "python"))
     assert play.play("site", None) == 0 and seen.exists()
     time.sleep(0.5)  # the helper is waited for by nobody
     assert not (tmp_path / "evil").exists()
@@ -184,11 +196,8 @@ def test_an_unfinished_inventory_is_of_one_name(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("ended", "code"), [(0, 0), (1, 1), (2, 1), (4, 4), (5, 1), (99, 130), (-2, 130), (130, 130), (250, 130)]
 )
-def test_exit_codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: int, code: int) -> None:
-    program = tmp_path / "ansible-playbook"
-    program.write_text(f"#!/bin/sh\n{'kill -INT $$' if ended < 0 else f'exit {ended}'}\n")
-    program.chmod(0o755)
-    monkeypatch.setattr(play.sys, "executable", str(tmp_path / "python"))
+def test_exit_codes(ansible: Callable[[str], None], ended: int, code: int) -> None:
+    ansible(f"#!/bin/sh\n{'kill -INT $$' if ended < 0 else f'exit {ended}'}\n")
     assert play.play("site", None) == code
 
 
@@ -260,18 +269,12 @@ def test_what_a_head_says_does_nothing_to_the_terminal(
 def test_only_top_and_logs_are_a_terminal_of_the_head(ran: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     """Who gives no input at a terminal gets that of the head."""
     given: dict[str, Any] = {}
-    said = (
-        '{"base_url": "http://x:1/v1", "port": 1, "api_key": "", "model": "m", "task": "generate", "schema_version": 1}'
-    )
-    monkeypatch.setattr(head.Head, "tunnel", lambda *_where: 1)
-    monkeypatch.setattr(
-        head.Head,
-        "run",
-        lambda _self, words, text=None, capture=False: (
-            0,
-            given.update({words[0]: text is None and not capture}) or said,
-        ),
-    )
+
+    def run(_head: head.Head, words: list[str], text: str | None = None, capture: bool = False) -> tuple[int, str]:
+        given[words[0]] = text is None and not capture
+        return 1, ""
+
+    monkeypatch.setattr(head.Head, "run", run)
     for words in (("ask", "a"), ("env",), ("status", "--json"), ("top",), ("logs", "-f")):
         call(*words)
     assert given == {"ask": False, "env": False, "status": False, "top": True, "logs": True}

@@ -24,6 +24,11 @@ def default_folder() -> Path:
     return (Path(state) if state.startswith("/") else Path.home() / ".local/state") / "sparkmatrix/logs"
 
 
+def from_home(text: str) -> str:
+    """Paths in it as people write them."""
+    return text.replace(f"{Path.home()}{os.sep}", f"~{os.sep}")
+
+
 def create(folder: Path, playbook: str) -> TextIO:
     """A new file for this run, readable by its user only. Removes the oldest ones."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

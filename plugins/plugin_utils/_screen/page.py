@@ -13,6 +13,7 @@ import difflib
 import itertools
 import json
 import re
+import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -147,7 +148,7 @@ class Page:
         if self._step is not None:
             self._step.results.append(result)
 
-    def waiting(self, news: str = "", width: int = 0) -> str:
+    def waiting(self, news: str = "", width: int = sys.maxsize) -> str:
         """What runs now and for how long, for a line that moves; ``news``: what the node says of it, of which a narrow
         terminal shows the end, where the figures are."""
         if self._step is None:
@@ -156,10 +157,9 @@ class Page:
         text = f"{self._step.name}: {took}"
         if (done := len({result.host for result in self._step.results})) and len(self.hosts) > 1:
             text += f", {done} of {len(self.hosts)} nodes done"
-        if not width or len(text) + bool(news) * (len(news) + 2) <= width:
-            return f"{text}; {news}" if news else text
-        if not news:
-            return text[:width]
+        whole = f"{text}; {news}" if news else text
+        if len(whole) <= width or not news:
+            return whole[:width]
         left = max(0, width - len(took) - 2)
         return f"{took}; {news if len(news) <= left else f'... {news[len(news) + 4 - left :]}'}"[:width]
 
