@@ -192,7 +192,7 @@ def checks() -> list[Step]:
                 # after the syntax; mypy knows nothing older than 3.10.
                 program("mypy --python-version 3.10 plugins/module_utils"),
                 program(
-                    "mypy cli/sparkmatrix plugins/plugin_utils plugins/action plugins/callback plugins/modules"
+                    "mypy cli plugins/plugin_utils plugins/action plugins/callback plugins/modules"
                     " tests/bench tests/lab tests/scenarios tests/suite tests/run.py tools"
                 ),
             ),
