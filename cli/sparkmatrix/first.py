@@ -10,13 +10,12 @@ import getpass
 import json
 import os
 import shutil
-import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import click
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import discover
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import discover, own_key
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import verbs
 
 from sparkmatrix import UNFINISHED
@@ -25,6 +24,8 @@ from sparkmatrix.play import DONE, SILENT, play
 
 def inventory(place: Path, where: str) -> tuple[int, str]:
     """Exit code, and the password that was typed. Cut off, it leaves no inventory, and the same line begins again."""
+    if made := own_key.ensure():
+        click.echo(made, err=True)
     machines, known = choose(where.strip())
     keys = ",".join(one.fingerprint for one in machines)
     user = click.prompt("Login name on them", default=getpass.getuser(), err=True)
@@ -32,10 +33,10 @@ def inventory(place: Path, where: str) -> tuple[int, str]:
     with ThreadPoolExecutor() as pool:
         if not all(pool.map(lambda one: discover.opens(user, one, known), machines)):
             password = click.prompt(f"Password of {user} there, for login and sudo", hide_input=True, err=True)
-    own_key()
     unfinished = place.with_name(f"{place.name}{UNFINISHED}")
     shutil.rmtree(unfinished, ignore_errors=True)
-    found = {"addresses": " ".join(one.address for one in machines), "fingerprints": keys, "inventory": str(unfinished)}
+    places = " ".join(place for one in machines for place in (one.address, *one.others))  # its own routes say which
+    found = {"addresses": places, "fingerprints": keys, "inventory": str(unfinished)}
     words = json.dumps({f"discover_{name}": value for name, value in found.items()})
     more, both = ("--tags=keys", "-e", f"node_fingerprint={keys}"), (password, password)
     code = play("discover", None, ("-u", user, "-e", words), both) or play("bootstrap", unfinished, more, both)
@@ -52,25 +53,17 @@ def choose(where: str) -> tuple[Sequence[discover.Machine], Sequence[discover.Ca
     if others := [f"{one.name} {one.address}".strip() for one in discover.machines(found) if one not in chosen]:
         click.echo(f"Left out, not named like a Spark: {', '.join(others)}", err=True)
     if not chosen:
-        named = click.prompt("No machine is named like a Spark. Addresses of yours, blanks between", err=True)
+        named = click.prompt(f"{discover.nobody(found)} Addresses of yours, blanks between", err=True)
         found = discover.find(named)
         chosen = discover.machines(found)
     if silent := [one.address for one in chosen if not one.fingerprint]:
-        what = "no answer to ssh. Are they on, and in this network? Then the same line again"
-        click.echo(f"{', '.join(silent)}: {what}.", err=True)
+        click.echo(f"{', '.join(silent)}: {discover.SILENT}", err=True)
         raise click.exceptions.Exit(SILENT)
     click.echo(f"{len(chosen)} machine(s), and the host key of each:", err=True)
     for one in chosen:
-        click.echo(f"  {one.name or one.address:<20} {one.address}\n    {one.fingerprint}", err=True)
+        click.echo(
+            f"  {one.name or one.address:<20} {', '.join((one.address, *one.others))}\n    {one.fingerprint}", err=True
+        )
     click.echo("The same on a machine's own screen:\n  ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub", err=True)
     click.echo(f"Other ones: Ctrl-C, then: {os.environ[verbs.CALLED_BY]} up --on ADDRESS,ADDRESS", err=True)
     return chosen, found
-
-
-def own_key() -> None:
-    """Logins are by key from now on, so there has to be one."""
-    folder = Path("~/.ssh").expanduser()
-    if not any((folder / f"id_{kind}.pub").is_file() for kind in ("ed25519", "ecdsa", "rsa")):
-        click.echo("Making a key for ssh: ~/.ssh/id_ed25519", err=True)
-        folder.mkdir(mode=0o700, exist_ok=True)
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "id_ed25519")], check=True)

@@ -49,7 +49,7 @@ class Call:
     @cached_property
     def place(self) -> Path:
         """Where the inventory is, or would be. Without a name: the only one that there is."""
-        known = sorted(path.name for path in PLACE.glob("*/") if path.suffix != UNFINISHED)
+        known = sorted(path.name for path in PLACE.glob("[!.]*/") if path.suffix != UNFINISHED)
         if not self.given and len(known) > 1:
             raise click.UsageError(f"You have several clusters; name one: -i {', -i '.join(known)}")
         if self.given and self.given not in known and ("/" in self.given or Path(self.given).exists()):

@@ -187,10 +187,29 @@ def test_an_unfinished_inventory_is_of_one_name(tmp_path: Path, monkeypatch: pyt
     machine = discover.Machine("192.0.2.1", "spark", "SHA256:a", "ED25519", True, False)
     monkeypatch.setattr(first, "choose", lambda _where: ([machine], []))
     monkeypatch.setattr(first.discover, "opens", lambda *_all: True)
-    monkeypatch.setattr(first, "own_key", lambda: None)
+    monkeypatch.setattr(first.own_key, "ensure", lambda: "")
     monkeypatch.setattr(first.click, "prompt", lambda *_all, **_more: "me")
     monkeypatch.setattr(first, "play", lambda *_all: 1)
     assert first.inventory(tmp_path / "lab.home", "") == (1, "") and other.is_dir()
+
+
+def test_a_machine_is_asked_at_all_its_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here Wi-Fi looks like Ethernet; the machine's own routes tell where it is managed."""
+    machine = discover.Machine("192.0.2.1", "spark", "SHA256:a", "ED25519", True, False, ("192.0.2.9",))
+    monkeypatch.setattr(first, "choose", lambda _where: ([machine], []))
+    monkeypatch.setattr(first.discover, "opens", lambda *_all: True)
+    monkeypatch.setattr(first.own_key, "ensure", lambda: "")
+    monkeypatch.setattr(first.click, "prompt", lambda *_all, **_more: "me")
+    ran: list[str] = []
+    monkeypatch.setattr(first, "play", lambda name, _place, words, _both: ran.append(f"{name} {words}") or 1)
+    first.inventory(tmp_path / "mine", "")
+    assert '"192.0.2.1 192.0.2.9"' in ran[0]
+
+
+def test_inventories_may_be_in_a_git_repository(ran: list[list[str]]) -> None:
+    (command.PLACE / ".git").mkdir()
+    call("check")
+    assert ran[0][3].endswith("/mine")
 
 
 @pytest.mark.parametrize(

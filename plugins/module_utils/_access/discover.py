@@ -13,13 +13,16 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import ipaddress
+import os
 import re
 import resource
 import socket
+import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -30,18 +33,30 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interf
 
 MOST_ADDRESSES = 1024  # a /22; more is no home or rack network but a mistyped prefix
 TIMEOUT_S = 1.0
-_NAME_S = 0.5
+_NAME_S, _NAME_TRIES = 0.5, 3  # over Wi-Fi a packet is lost at times, and a Spark without a name would be left out
 _BROWSE_S = 8.0  # avahi-browse waits for machines that announce themselves and do not answer
 _WORKERS = 256  # or fewer: a Mac lets a program open 256 files
 _ANYWHERE = ("192.0.2.1", 9)  # nothing is sent there
 THIS = "this computer"
+SILENT = (
+    "no answer to ssh. Is it on, and in this network? A name may be unknown here: hostname -I there prints addresses."
+)
+# Where machines that are there do not answer.
+_UNSEEN = {
+    "darwin": "; your terminal has to be allowed there (System Settings, Privacy & Security, Local Network)",
+    "microsoft": "; that of WSL2 is one of its own, so give addresses",
+}
 # What a host name may have. Anybody on the network may announce anything, and names end up in an inventory.
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?")
 _ESCAPE = re.compile(r"\\([0-9]{3}|.)")
 _LIKELY = re.compile(r"^(spark|gx10|promaxgb10|dgx)", re.IGNORECASE)
 _INTERFACE = re.compile(r"[A-Za-z0-9_.:@-]{1,15}")
 # What no machine of the network is behind: containers, virtual machines, tunnels.
-_VIRTUAL = re.compile(r"(lo|docker|br-|veth|virbr|tun|tap|wg|tailscale|zt|cni|cali|flannel|podman|lxc|lxd|utun|bridge)")
+_VIRTUAL = re.compile(
+    r"(lo|docker|br-|veth|virbr|tun|tap|wg|tailscale|zt|cni|cali|flannel|podman|lxc|lxd|utun|bridge|vmnet|vnic|vboxnet|feth)"
+)
+# A Mac has no ip, and its ifconfig writes the mask as a number.
+_IFCONFIG = re.compile(r"^(\S+): flags=\w+<UP\b|^\s+inet ([\d.]+) netmask (0x[0-9a-f]{8})|^(\S+):", re.MULTILINE)
 # The ConnectX-7 as systemd names it: an address of the cables.
 _CABLE = re.compile(r"en[pP]\d+[a-zA-Z0-9]*f\d+np\d+")
 # A login with a key and nothing else: no agent and no port of this computer, whatever the own configuration says.
@@ -129,6 +144,14 @@ def opens(user: str, machine: Machine, candidates: Iterable[Candidate], runner: 
         how = (f"UserKnownHostsFile={known.name}", *_STRICT)
         ssh = ("ssh", *(f"-o{one}" for one in how), f"{user}@{machine.address}")
         return runner((*(() if machine.own else ssh), "sudo", "-n", "true")).rc == 0
+
+
+def nobody(found: Iterable[Candidate], platform: str = f"{sys.platform} {os.uname().release}") -> str:
+    """Why no machine was taken, as far as it is seen from here."""
+    if any(not one.own for one in found):
+        return "No machine is named like a Spark."
+    why = next((why for word, why in _UNSEEN.items() if word in platform), "")
+    return f"No machine answers ssh in the network of this computer{why}."
 
 
 def together(shown: Mapping[str, str], ids: Mapping[str, str] | None = None) -> list[list[str]]:
@@ -259,10 +282,13 @@ def name_at(address: str, port: int = 5353) -> str:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
             asked.settimeout(_NAME_S)
             asked.connect((address, port))
-            asked.send(b"\0\1\0\0\0\1\0\0\0\0\0\0" + question)
-            return parse_name(asked.recv(1500))
+            for _try in range(_NAME_TRIES):
+                asked.send(b"\0\1\0\0\0\1\0\0\0\0\0\0" + question)
+                with contextlib.suppress(socket.timeout):
+                    return parse_name(asked.recv(1500))
     except OSError:
-        return ""
+        pass
+    return ""
 
 
 def parse_name(reply: bytes) -> str:
@@ -336,13 +362,22 @@ def own_networks(runner: Runner) -> list[str]:
 
 def _carried(runner: Runner) -> list[str]:
     """``address/length`` of each interface that is up and is no container's or tunnel's; none where nothing says so."""
-    try:
+    found: list[tuple[str, str]] = []
+    with contextlib.suppress(SparkError):
         interfaces = parse_effective(runner(("ip", "-j", "-4", "addr")).out)
-    except SparkError:
-        return []
-    return [
-        address for name, one in interfaces.items() if one.up and not _VIRTUAL.match(name) for address in one.addresses
-    ]
+        found = [(name, address) for name, one in interfaces.items() if one.up for address in one.addresses]
+    found = found or list(parse_ifconfig(runner(("ifconfig",)).out))
+    return [address for name, address in found if not _VIRTUAL.match(name)]
+
+
+def parse_ifconfig(text: str) -> Iterator[tuple[str, str]]:
+    """Interfaces of a Mac that are up, and the addresses of each. The far end of a tunnel has another form."""
+    name = ""
+    for up, address, mask, _down in _IFCONFIG.findall(text):
+        if not address:
+            name = up
+        elif name and _is_address(address):
+            yield name, f"{address}/{bin(int(mask, 16)).count('1')}"
 
 
 def with_host_keys(candidates: Sequence[Candidate], runner: Runner = run) -> list[Candidate]:

@@ -78,8 +78,10 @@ def first_login(options: Options) -> dict[str, Any]:
 
 def machines(options: Options) -> dict[str, Any]:
     read, warned = _looked(options)
+    found = discovered.machines(options["candidates"], read, require_gb10=options["require_gb10"])
+    spare = {address for one in found if one["taken"] for address in one["others"]}  # nobody will log in there
     refused = entry.asked(
-        options["candidates"],
+        [one for one in options["candidates"] if one["address"] not in spare],
         options["looks"],
         options["known"],
         read,
@@ -88,7 +90,6 @@ def machines(options: Options) -> dict[str, Any]:
         require_gb10=options["require_gb10"],
     )
     shown = judged(NOT_TAKEN, [*refused, *warned])
-    found = discovered.machines(options["candidates"], read, require_gb10=options["require_gb10"])
     at = [
         {"name": name, **{key: one[key] for key in ("address", "own")}} for name, one in proposal.named(found).items()
     ]

@@ -147,12 +147,14 @@ LOCAL = b"\x0aspark-1a2b\x05local\0"
         (b"", ""),
     ],
 )
-def test_the_name_that_a_machine_gives(said: bytes, name: str) -> None:
+def test_the_name_that_a_machine_gives(said: bytes, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert discover.parse_name(said) == name
+    monkeypatch.setattr(discover, "_NAME_S", 0.05)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind(("127.0.0.1", 0))
 
         def answer() -> None:
+            server.recvfrom(512)  # is lost
             asked, whom = server.recvfrom(512)
             assert asked[12:] == b"\x011\x010\x010\x03127\x07in-addr\x04arpa\0\0\x0c\0\1"
             server.sendto(said, whom)
@@ -173,9 +175,31 @@ ADDRESSES = """[{"ifname": "lo", "flags": ["UP"],
 {"ifname": "eth4", "flags": ["UP"], "addr_info": [{"family": "inet", "local": "8.8.8.1", "prefixlen": 24}]}]"""
 
 
+# A Mac with Wi-Fi, an Ethernet adapter without a cable, virtual machines, and a VPN that has the default route.
+IFCONFIG = """lo0: flags=8049<UP,LOOPBACK,RUNNING,MULTICAST> mtu 16384
+\tinet 127.0.0.1 netmask 0xff000000
+gif0: flags=8010<POINTOPOINT,MULTICAST> mtu 1280
+en5: flags=8822<BROADCAST,SMART,SIMPLEX,MULTICAST> mtu 1500
+\tinet 192.168.9.5 netmask 0xffffff00 broadcast 192.168.9.255
+en0: flags=8863<UP,BROADCAST,SMART,RUNNING,SIMPLEX,MULTICAST> mtu 1500
+\toptions=6460<TSO4,TSO6,CHANNEL_IO,PARTIAL_CSUM,ZEROINVERT_CSUM>
+\tether 3c:22:fb:00:00:01
+\tinet6 fe80::10%en0 prefixlen 64 secured scopeid 0xb
+\tinet 192.168.4.37 netmask 0xfffffe00 broadcast 192.168.5.255
+\tstatus: active
+bridge100: flags=8a63<UP,BROADCAST,SMART,RUNNING,ALLMULTI,SIMPLEX,MULTICAST> mtu 1500
+\tinet 192.168.64.1 netmask 0xffffff00 broadcast 192.168.64.255
+utun4: flags=8051<UP,POINTOPOINT,RUNNING,MULTICAST> mtu 1280
+\tinet 100.101.102.103 --> 100.101.102.103 netmask 0xffffffff
+utun6: flags=8051<UP,POINTOPOINT,RUNNING,MULTICAST> mtu 1420
+\tinet 10.8.0.2 --> 10.8.0.1 netmask 0xffffffff
+"""
+
+
 @pytest.mark.parametrize(
     ("said", "first", "networks"),
     [
+        (IFCONFIG, "10.8.0.2", ["192.168.4.0/23"]),
         (ADDRESSES, "192.168.7.9", ["192.168.6.0/23", "10.1.2.0/24"]),  # 768 of 1024, and a /22 more
         ("", "192.168.7.9", ["192.168.7.0/24"]),  # a computer without ip
         ("no JSON", "192.168.7.9", ["192.168.7.0/24"]),
@@ -225,7 +249,7 @@ def test_where_a_spark_announces_itself_nobody_else_is_asked(monkeypatch: pytest
 def test_where_none_does_the_own_networks_are_asked(monkeypatch: pytest.MonkeyPatch, avahi: str) -> None:
     here = Network(monkeypatch, avahi, n20="spark-1a2b", n30="nas")
     found = discover.find(runner=here.run)
-    assert here.asked == ["avahi-browse", "ip", "ssh-keyscan"]
+    assert here.asked == ["avahi-browse", "ip", "ifconfig", "ssh-keyscan"]
     assert sorted((one.address, one.name) for one in found) == [("192.168.1.20", "spark-1a2b"), ("192.168.1.30", "nas")]
 
 
@@ -275,6 +299,19 @@ def test_machines_are_shown_once_and_sparks_first() -> None:
     ]
     silent = [one(number, "", "", own=True) for number in (6, 7)]
     assert [at.others for at in discover.machines(silent)] == [("10.0.0.7",)]
+
+
+@pytest.mark.parametrize(
+    ("platform", "says"),
+    [
+        ("darwin 24.1.0", "Local Network"),
+        ("linux 5.15.167.4-microsoft-standard-WSL2", "give addresses"),
+        ("linux 6.11.0-1016-nvidia", "this computer."),
+    ],
+)
+def test_where_nobody_was_found(platform: str, says: str) -> None:
+    assert says in discover.nobody([discover.Candidate("192.168.1.9", own=True)], platform)
+    assert discover.nobody([discover.Candidate("192.168.1.8")], platform) == "No machine is named like a Spark."
 
 
 def test_the_module(monkeypatch: pytest.MonkeyPatch) -> None:

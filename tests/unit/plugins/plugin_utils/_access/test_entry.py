@@ -142,6 +142,21 @@ def test_all_that_do_not_are_told_at_once() -> None:
     assert "-e preflight_require_gb10=false" in said["10.0.0.7"]
 
 
+def test_a_machine_that_was_read_at_one_address_need_not_answer_at_its_others() -> None:
+    """Wi-Fi comes first here, and its old host key is known: it is managed at the address of its default route."""
+    same = {"fingerprint": "SHA256:1"}
+    wifi, wire = candidate(1, "spark-1", **same), candidate(2, "spark-1", **same)
+    routes = [{"dst": "default", "dev": "enP7s7", "metric": 100}, {"dst": "default", "dev": "wlP9s9", "metric": 600}]
+    interfaces = [
+        {"name": name, "state": "UP", "addresses": [{"address": address}]}
+        for name, address in (("wlP9s9", "10.0.0.1"), ("enP7s7", "10.0.0.2"))
+    ]
+    read = {**looked()["node"], "machine_id": "a" * 32, "network": {"interfaces": interfaces, "routes": routes}}
+    known = {"10.0.0.1": shown("changed", changed=True, forget="ssh-keygen -R 10.0.0.1")}
+    made = discovered(wifi, wire, looks={"10.0.0.2": {"node": read}}, known=known)
+    assert made.get("sparks") == [{"name": "spark1", "address": "10.0.0.2", "own": False}], made
+
+
 def test_other_hardware_can_be_asked_for() -> None:
     looks = {"10.0.0.1": looked(is_gb10=False)}
     made = discovered(candidate(1), looks=looks, require_gb10="false")
