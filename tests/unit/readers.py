@@ -419,8 +419,8 @@ said(
     refuses=(),
 )
 said(
-    "_status/ask:Stream",
-    lambda text: here("_status/ask:Stream")(
+    "_status/every_node:Stream",
+    lambda text: here("_status/every_node:Stream")(
         "spark1", ["ssh"], lambda *_a, **_k: SimpleNamespace(stdout=io.StringIO(text), wait=lambda: 0)
     ).read(lambda _host, _found: None),
     '{"a": 1}\nConnection refused\n',

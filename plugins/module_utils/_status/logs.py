@@ -24,7 +24,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, printable
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import ask, screen
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import every_node, screen
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support import capture
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.redaction import Redactor
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.secret_rules import (
@@ -102,7 +102,7 @@ def follow(popen: Callable[..., Any] = subprocess.Popen) -> Iterator[Entry]:
     with popen(  # pylint: disable=ansible-bad-function
         argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, encoding="utf-8", errors="replace"
     ) as process:
-        ask.when_nobody_listens(process.kill)
+        every_node.when_nobody_listens(process.kill)
         try:
             for line in process.stdout:
                 entry = parse(line)
@@ -188,7 +188,7 @@ def run(arguments: argparse.Namespace, machine: Machine | None = None) -> int:
             raise SparkError(ROOT)
         for number in (signal.SIGTERM, signal.SIGHUP):  # as Ctrl-C: nothing is left running on any node
             signal.signal(number, signal.default_int_handler)
-        return show(arguments, ask.hosts(machine.root, arguments.node))
+        return show(arguments, every_node.hosts(machine.root, arguments.node))
     except SparkError as exc:
         sys.stderr.write(f"{exc}\n")
         return 1
@@ -197,7 +197,9 @@ def run(arguments: argparse.Namespace, machine: Machine | None = None) -> int:
 
 
 def show(
-    arguments: argparse.Namespace, nodes: Mapping[str, bool], streams: Callable[..., list[ask.Stream]] = ask.streams
+    arguments: argparse.Namespace,
+    nodes: Mapping[str, bool],
+    streams: Callable[..., list[every_node.Stream]] = every_node.streams,
 ) -> int:
     shown = Shown(list(nodes), arguments.json, screen.coloured())
     most = max(arguments.lines, 0)
@@ -222,7 +224,7 @@ def show(
 
     words = ["last", *(["ray"] if arguments.ray else [])]
     asked = [one for word in words for one in streams(nodes, "logs", f"logs-{word}", ["--peer", word])]
-    problems = ask.all_of(asked, keep, ASK_S)
+    problems = every_node.all_of(asked, keep, ASK_S)
     kept = [(host, entry) for host in nodes for entry in newest(host)]
     for host, entry in sorted(kept, key=lambda one: one[1].at)[-most:] if most else []:
         engine_rank.say(shown(host, entry))
@@ -233,9 +235,9 @@ def show(
             for one in followed:
                 one.end()
 
-        ask.when_nobody_listens(end)
+        every_node.when_nobody_listens(end)
         try:
-            problems |= ask.all_of(followed, print_now, None)
+            problems |= every_node.all_of(followed, print_now, None)
         finally:
             end()
     for host, problem in problems.items():

@@ -23,7 +23,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Offer
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import Answer, ProbeError, Question
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status as keeper_status
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import ask, endpoint, screen
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import endpoint, every_node, screen
 
 HELP = "ask the model a question, and show the answer as it comes"
 ROOT = "This needs root, for the key: sudo sparkmatrix ask"
@@ -155,7 +155,7 @@ def _asked(arguments: argparse.Namespace, shown: Shown, root: str) -> int:
         sys.stderr.write('There is no question. Ask one: sudo sparkmatrix ask "What are you good at?"\n')
         return 2
     # Nobody computes on for somebody who has gone.
-    ask.when_nobody_listens(lambda: os.kill(os.getpid(), signal.SIGINT))
+    every_node.when_nobody_listens(lambda: os.kill(os.getpid(), signal.SIGINT))
     answer = answered(offer, prompt, shown)
     shown.end()
     cut = "; cut off: no answer of it is longer" if answer.finish_reason == "length" else ""

@@ -27,7 +27,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_health
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import ask, screen
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import every_node, screen
 
 HELP = "show memory, GPU, rates of the cables and tokens per second of all nodes, live"
 SCHEMA_VERSION = 1
@@ -293,8 +293,8 @@ def run(arguments: argparse.Namespace, machine: Machine | None = None) -> int:
             return 0
         if os.geteuid() != 0:
             raise SparkError(ROOT)
-        nodes = ask.hosts(machine.root, arguments.node)
-        return show(arguments, nodes, ask.streams(nodes, "top", "top", ["--peer"]))
+        nodes = every_node.hosts(machine.root, arguments.node)
+        return show(arguments, nodes, every_node.streams(nodes, "top", "top", ["--peer"]))
     except SparkError as exc:
         sys.stderr.write(f"{exc}\n")
         return 1
@@ -305,7 +305,7 @@ def run(arguments: argparse.Namespace, machine: Machine | None = None) -> int:
 def show(
     arguments: argparse.Namespace,
     nodes: Mapping[str, bool],
-    streams: list[ask.Stream],
+    streams: list[every_node.Stream],
     *,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,

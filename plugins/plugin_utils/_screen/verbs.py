@@ -44,7 +44,12 @@ VERBS: Mapping[str, tuple[str, str]] = {
 NAMED = {playbook: verb for verb, (playbook, _help) in VERBS.items() if playbook}
 OPTIONS = "Further options are those of ansible-playbook: -e, --tags, --limit, --check, --diff, -v."
 # What of a message is shorter as an option of a verb.
-SHORT = {"-e engine_plan_details=true": "--details", "-e recipes_search=coding": "{} models coding"}
+SHORT = {
+    "-e engine_plan_details=true": "--details",
+    "-e recipes_search=coding": "{} models coding",
+    " -i INVENTORY": "",
+    "-e engine_recipe=NAME": "NAME",
+}
 
 
 def unknown(what: str, name: str, known: Sequence[str]) -> str:

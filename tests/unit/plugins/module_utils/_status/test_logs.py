@@ -17,7 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import forced_command
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import ask, logs, screen
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import every_node, logs, screen
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status.logs import Entry
 
 
@@ -117,7 +117,7 @@ def streams(said):
     """``said``: by host, lines and exit code."""
 
     def made(nodes, _command, _word, _options):
-        return [ask.Stream(host, ["x"], lambda _argv, host=host, **_kw: Process(*said[host])) for host in nodes]
+        return [every_node.Stream(host, ["x"], lambda _argv, host=host, **_kw: Process(*said[host])) for host in nodes]
 
     return made
 
@@ -173,8 +173,8 @@ def test_who_follows_is_ended_when_nobody_listens(monkeypatch):
     reader, writer = os.pipe()
     gone = threading.Event()
     with open(writer, "w", encoding="utf-8") as output:
-        monkeypatch.setattr(ask.sys, "stdout", output)
-        ask.when_nobody_listens(gone.set)
+        monkeypatch.setattr(every_node.sys, "stdout", output)
+        every_node.when_nobody_listens(gone.set)
         assert not gone.wait(0.1)
         os.close(reader)
         assert gone.wait(10)
@@ -228,9 +228,9 @@ def test_only_root_and_only_nodes_that_are_there(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(logs.os, "geteuid", lambda: 1000)
     assert logs.run(arguments()) == 1
     assert "sudo sparkmatrix logs" in capsys.readouterr().err
-    assert ask.hosts(str(tmp_path)) == {ask.HERE: True}
+    assert every_node.hosts(str(tmp_path)) == {every_node.HERE: True}
     with pytest.raises(SparkError, match="no node spark9"):
-        ask.hosts(str(tmp_path), ["spark9"])
+        every_node.hosts(str(tmp_path), ["spark9"])
 
 
 def test_colours_are_for_terminals():

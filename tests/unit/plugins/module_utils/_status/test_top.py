@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import ask, top
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import every_node, top
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status.top import Sample
 
 GIB = top.GIB
@@ -103,8 +103,8 @@ def arguments(*words):
 def test_one_frame_with_a_node_that_is_silent(capsys, words, says):
     text = "".join(json.dumps(document.plain(one)) + "\n" for one in (BEFORE, NOW))
     streams = [
-        ask.Stream("spark1", ["x"], lambda _argv, **_kw: Process(text)),
-        ask.Stream("spark2", ["x"], lambda _argv, **_kw: Process("no route\n")),
+        every_node.Stream("spark1", ["x"], lambda _argv, **_kw: Process(text)),
+        every_node.Stream("spark2", ["x"], lambda _argv, **_kw: Process("no route\n")),
     ]
     streams[0].read = lambda take: [take("spark1", document.plain(one)) for one in (BEFORE, NOW)]
     assert top.show(arguments(*words), {"spark1": True, "spark2": False}, streams) == 1
