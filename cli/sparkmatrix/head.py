@@ -61,7 +61,7 @@ class Head:
         return self.password
 
     def run(self, words: Sequence[str], text: str | None = None, *, capture: bool = False) -> tuple[int, str]:
-        """The head's own program as root; ``text`` is its input. Without, it has the terminal, and so has sudo."""
+        """Exit code, with ``capture``, output of the head's program as root; ``text``: its input, else the terminal."""
         if text is None and not capture and sys.stdin.isatty() and sys.stdout.isatty():
             code, said = subprocess.call(self.words(shlex.join(["sudo", paths.COMMAND, *words]), "-t")), ""
         else:
@@ -73,7 +73,7 @@ class Head:
         return SILENT if code == SSH_FAILED else code, said
 
     def tunnel(self, host: str, port: int) -> int:
-        """The port of this computer that leads there from the head. One that is open already is used again."""
+        """The port of this computer that leads there from the head, maybe one that is open already; or it refuses."""
         if not self.to:
             return port
         for path in self._tunnels(there := f"{host}:{port}"):

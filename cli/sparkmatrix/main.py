@@ -21,7 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _node_p
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import endpoint
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import chosen_model
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import given, log, page, verbs
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import ansible_options, log, page, verbs
 from click.shell_completion import CompletionItem
 
 from sparkmatrix import COLLECTION, PLACE, ROOT, UNFINISHED, USUAL, first, head, stems
@@ -131,7 +131,7 @@ def verb(name: str, takes: str = "", *, rest: str = ANSIBLE) -> Callable[..., An
 
     def checked(ctx: click.Context, _parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
         own = [option for one in ctx.command.params for option in one.opts]
-        if rest == ANSIBLE and (wrong := given.refused(split(value)[1] if takes else value, own)):
+        if rest == ANSIBLE and (wrong := ansible_options.refused(split(value)[1] if takes else value, own)):
             raise click.UsageError(wrong)
         return value
 

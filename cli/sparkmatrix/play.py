@@ -33,7 +33,7 @@ def play(
     passwords: tuple[str, str] = ("", ""),
     as_json: bool = False,
 ) -> int:
-    """``passwords``: of the login and of sudo, where they are needed. They are in no file, argv or variable."""
+    """Exit code. ``passwords``: of login and sudo, where they are needed; they are in no file, argv or variable."""
     words = [f"sparkmatrix.cluster.{name}", *(("-i", str(place)) if place else ()), *options]
     asked = [option for option, word in zip(("--ask-pass", "--ask-become-pass"), passwords) if word]
     click.secho(f"$ ansible-playbook {log.from_home(shlex.join([*words, *asked]))}", dim=True, err=True)

@@ -88,7 +88,8 @@ def load(text: str | bytes) -> Endpoint:
 
 
 def services(root: str = "/") -> list[Offer]:
-    """All of the cluster as its head reaches them, in the order of the plan; elsewhere those of this node."""
+    """All of the cluster as its head reaches them, in the order of the plan; elsewhere those of this node. None is a
+    :class:`SparkError`."""
     here, heads = {}, []
     for instance in engine_names.instances(root):
         told = engine_json.read(f"{root.rstrip('/')}{Names(instance).description}")
@@ -110,7 +111,7 @@ def services(root: str = "/") -> list[Offer]:
 
 
 def pick(offers: Sequence[Offer], model: str = "") -> Offer:
-    """The one with this model; without one the first that generates, or else the first."""
+    """The one with this model, or :class:`SparkError`; without one the first that generates, or else the first."""
     if model:
         found = [one for one in offers if one.model == model]
         if not found:

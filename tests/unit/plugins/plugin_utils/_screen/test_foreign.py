@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
 import sys
 import time
 
@@ -50,4 +49,3 @@ def test_nobody_reads_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", Closed())
     with pytest.raises(BrokenPipeError):
         foreign.run(("yes",))
-    assert subprocess.run(("true",), check=False).returncode == 0

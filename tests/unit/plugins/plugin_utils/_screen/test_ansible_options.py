@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import given
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import ansible_options
 
 
 @pytest.mark.parametrize(
@@ -21,4 +21,4 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import
     ],
 )
 def test_a_wrong_option_is_told_in_a_line(options: str, said: str) -> None:
-    assert given.refused(options.split(), ["--own"]) == said
+    assert ansible_options.refused(options.split(), ["--own"]) == said
