@@ -180,30 +180,30 @@ def test_nothing_is_imported_from_the_current_folder(
     assert not (tmp_path / "evil").exists()
 
 
-def test_an_unfinished_inventory_is_of_one_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another one, whose name begins alike, is not cleared away."""
-    other = tmp_path / "lab.unfinished"
-    other.mkdir()
-    machine = discover.Machine("192.0.2.1", "spark", "SHA256:a", "ED25519", True, False)
-    monkeypatch.setattr(first, "choose", lambda _where: ([machine], []))
-    monkeypatch.setattr(first.discover, "opens", lambda *_all: True)
-    monkeypatch.setattr(first.own_key, "ensure", lambda: "")
-    monkeypatch.setattr(first.click, "prompt", lambda *_all, **_more: "me")
-    monkeypatch.setattr(first, "play", lambda *_all: 1)
-    assert first.inventory(tmp_path / "lab.home", "") == (1, "") and other.is_dir()
-
-
-def test_a_machine_is_asked_at_all_its_addresses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From here Wi-Fi looks like Ethernet; the machine's own routes tell where it is managed."""
+@pytest.fixture(name="begun")
+def _begun(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a first time with one machine, at two addresses, would run; it is refused."""
+    begun: list[str] = []
     machine = discover.Machine("192.0.2.1", "spark", "SHA256:a", "ED25519", True, False, ("192.0.2.9",))
     monkeypatch.setattr(first, "choose", lambda _where: ([machine], []))
     monkeypatch.setattr(first.discover, "opens", lambda *_all: True)
     monkeypatch.setattr(first.own_key, "ensure", lambda: "")
     monkeypatch.setattr(first.click, "prompt", lambda *_all, **_more: "me")
-    ran: list[str] = []
-    monkeypatch.setattr(first, "play", lambda name, _place, words, _both: ran.append(f"{name} {words}") or 1)
+    monkeypatch.setattr(first, "play", lambda name, _place, words, _both: begun.append(f"{name} {words}") or 1)
+    return begun
+
+
+def test_an_unfinished_inventory_is_of_one_name(begun: list[str], tmp_path: Path) -> None:
+    """Another one, whose name begins alike, is not cleared away."""
+    other = tmp_path / "lab.unfinished"
+    other.mkdir()
+    assert first.inventory(tmp_path / "lab.home", "") == (1, "") and other.is_dir() and len(begun) == 1
+
+
+def test_a_machine_is_asked_at_all_its_addresses(begun: list[str], tmp_path: Path) -> None:
+    """From here Wi-Fi looks like Ethernet; the machine's own routes tell where it is managed."""
     first.inventory(tmp_path / "mine", "")
-    assert '"192.0.2.1 192.0.2.9"' in ran[0]
+    assert '"192.0.2.1 192.0.2.9"' in begun[0]
 
 
 def test_inventories_may_be_in_a_git_repository(ran: list[list[str]]) -> None:
