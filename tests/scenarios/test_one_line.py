@@ -155,7 +155,8 @@ class Terminal:
                 at(found)
             said.keys += len((answers or {})[found]) + 1
             self.shell.sendline((answers or {})[found])
-        said.text = ESCAPE.sub("", said.text).replace("\r\n", "\n").partition("\n")[2]
+        lines = ESCAPE.sub("", said.text).replace("\r\n", "\n").split("\n")[1:]
+        said.text = "\n".join(line.rpartition("\r")[2] for line in lines)  # without what a moving line was before
         said.code = int(self.shell.match[1])
         said.seconds = round(time.monotonic() - started, 1)
         return said
@@ -394,7 +395,7 @@ def mistakes(here: OneLine) -> None:
     here.said(
         "sparkmatrix status", code=1, has=["There is no inventory ~/sparkmatrix/mine", "sparkmatrix up"], within=10
     )
-    here.said("sparkmatrix up </dev/null", code=130, has=["Nobody is there to ask"], within=30)
+    here.said("sparkmatrix up </dev/null", code=1, has=["Nobody has answered this"], within=30)
     silent = here.address("spark1").rpartition(".")[0] + ".99"
     here.said(f"sparkmatrix up --on {here.address('spark1')},{silent}", code=4, has=[f"{silent}: no answer to ssh"])
     tries = here.tries()
