@@ -70,8 +70,8 @@ QUESTIONS = {
     "sudo": r"(Password for sudo on|\[sudo\] password for) .*?: ",
     "agree": r"\[[Yy]/[nN]\]: ",
 }
-# What a reset leaves: bootstrap's, which stays by its own word; and what Docker makes where it is asked what it has.
-STAYS = re.compile(r"\./(hostname|hosts|cni)\b|/var/lib/(docker|containerd) ")
+# What Docker makes where it is asked what it has.
+STAYS = re.compile(r"\./cni\b|/var/lib/(docker|containerd) ")
 
 
 @dataclass
@@ -425,6 +425,7 @@ def strangers(here: OneLine) -> None:
     here.said(line, here.answers, code=1, has=[here.address("spark1"), "ssh-keygen", "-R"])
     here.expect("passwords to it", here.tries()["spark1"], tries["spark1"])
     known.write_text(before)
+    here.before["spark2"] = here.state_of("spark2")
     here.nothing_yet()
 
 
@@ -475,13 +476,13 @@ def verbs(here: OneLine) -> None:
     here.said(f"sparkmatrix support {LAB}", here.answers, asks=SUDO, within=120, has=[".tar"])
     here.said("sparkmatrix logs", here.answers, has=["spark1", "spark2"], asks=SUDO)
     here.said("sparkmatrix top", here.answers, ctrl_c="tokens/s", asks=SUDO)
-    here.said(f"sparkmatrix bench --tags fabric {LAB}", here.answers, code=1, asks=SUDO)
+    here.said(f"sparkmatrix bench --tags fabric {LAB}", here.answers, code=1, has=["perftest"], asks=SUDO)
     here.said(f"sparkmatrix stop {LAB}", here.answers, asks=SUDO, within=120)
     here.said('sparkmatrix ask "Which fox?"', here.answers, code=1, asks=SUDO)
     here.said(f"sparkmatrix start {LAB}", here.answers, asks=SUDO, within=200)
     here.said("sparkmatrix ansible sit", code=2, has=["Did you mean", "site"])
     here.said(f"sparkmatrix ansible verify {LAB}", here.answers, asks=SUDO, within=120)
-    here.said(f"sparkmatrix update {LAB}", here.answers, code=1, asks=SUDO, within=200)  # no source of packages
+    here.said(f"sparkmatrix update {LAB}", here.answers, has=["Failed to fetch"], asks=SUDO, within=200)
 
 
 SHORT = (up, day, undo)
