@@ -99,6 +99,7 @@ class Terminal:
             "INPUTRC": str(home / ".inputrc"),
         }
         ssh = pathlib.Path("~root/.ssh").expanduser()
+        ssh.mkdir(mode=0o700, exist_ok=True)
         own = f'mount --bind {home}/.ssh {ssh}; cd "$HOME"; exec bash --norc --noprofile -i'
         self.shell = pexpect.spawn(
             "unshare",
@@ -442,7 +443,9 @@ def narrow(here: OneLine) -> None:
         # A line to copy stays one.
         cut = [one for one in lines if len(one) > 40 and " " in one.strip() and not one.startswith("$ ")]
         here.expect(f"{line}: lines that 40 columns cut", cut, [])
-        narrow, wide = ({*re.findall(r"[\w.-]+", re.sub(r"\d+-\d+-\d+", "", one.text))} for one in said.values())
+        # Without the name of a log, and seconds.
+        texts = [re.sub(r"\d+-\d+-\d+|\d+ s\b", "", " ".join(one.text.split())) for one in said.values()]
+        narrow, wide = ({*re.findall(r"[\w.-]+", text)} for text in texts)
         here.expect(f"{line}: words that are lost in 40 columns", wide - narrow, set())
 
 
