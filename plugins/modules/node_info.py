@@ -116,7 +116,7 @@ node:
         - interfaces, routes, default_gateway. rules are those of IPv4 (C(ip rule)) that every packet meets before the
           table main.
         - rdma_interfaces are those of the ConnectX-7, kept is the management address (address, interface) in the fabric
-          fact of an earlier run.
+          fact of an earlier run, and which machine it was then (host, rank, nodes).
         - connection_address and connection_interface carry Ansible's own connection. connection_source tells how they
           were found, V(ssh), V(host) (from O(connection_host)) or V(default_route).
       type: dict

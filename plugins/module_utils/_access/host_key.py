@@ -10,6 +10,7 @@ only when its fingerprint was confirmed by somebody who has read it at the machi
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shlex
@@ -134,15 +135,25 @@ def _take_over(target: Target, file: str, runner: Runner) -> None:
     place = os.path.expanduser(places[0])
     with open(file, encoding="ascii", errors="replace") as stream:
         line = stream.read()
-    os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
-    if os.path.exists(place):
-        name = line.split(" ", 1)[0].split(",", 1)[0]
-        done = runner(("ssh-keygen", "-R", name, "-f", place))
-        if done.rc != 0:
-            raise SparkError(f"the old key cannot be removed: {done.complaint}", place, "Remove it with ssh-keygen -R")
-    with open(place, "a", encoding="ascii") as stream:
-        stream.write(line)
-    os.chmod(place, 0o600)
+    folder = os.path.dirname(place)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    # For each machine at the same time, and ssh-keygen writes the file anew: what another one has added would be lost.
+    alone = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(alone, fcntl.LOCK_EX)
+        if os.path.exists(place):
+            name = line.split(" ", 1)[0].split(",", 1)[0]
+            done = runner(("ssh-keygen", "-R", name, "-f", place))
+            if done.rc != 0:
+                remedy = "Remove it with ssh-keygen -R"
+                raise SparkError(f"the old key cannot be removed: {done.complaint}", place, remedy)
+        with open(place, "ab+") as stream:
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - 1))
+            torn = stream.read(1) not in (b"", b"\n")  # somebody's last line has no end
+            stream.write(b"\n" * torn + line.encode("ascii", "replace"))
+        os.chmod(place, 0o600)
+    finally:
+        os.close(alone)
 
 
 def forget(said: str, name: str) -> str:

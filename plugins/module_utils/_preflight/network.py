@@ -53,11 +53,14 @@ def rdma_interfaces(machine: Machine) -> list[str]:
     return []
 
 
-def kept_management(machine: Machine) -> dict[str, str] | None:
-    """Of the fabric fact as it is on disk, whatever release wrote it; None without one."""
+def kept_management(machine: Machine) -> dict[str, Any] | None:
+    """Of the fabric fact as it is on disk, whatever release wrote it; None without one. With what the machine is called
+    there, for who writes an inventory anew."""
     with contextlib.suppress(KeyError, TypeError):
         found = fabric_fact.on_disk(machine)
-        return {"address": str(found["management_address"]), "interface": str(found.get("management_interface") or "")}
+        own = {"address": str(found["management_address"]), "interface": str(found.get("management_interface") or "")}
+        numbers = {name: found[name] for name in ("rank", "nodes") if type(found.get(name)) is int}
+        return {**own, "host": str(found.get("host") or ""), **numbers}
     return None
 
 

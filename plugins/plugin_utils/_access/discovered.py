@@ -45,6 +45,7 @@ def _machine(at: Sequence[Candidate], read: Mapping[str, Mapping[str, Any]], req
         "own": own,
         "is_gb10": is_gb10,
         "taken": is_gb10 or bool(node and not require_gb10),
+        "kept": ((node or {}).get("network") or {}).get("kept") or {},
         "why": "" if is_gb10 else why if best["fingerprint"] or own else "it shows no host key",
     }
 

@@ -9,7 +9,9 @@ What is written is read by people before it is used. What a machine says of itse
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +29,11 @@ Machine = Mapping[str, Any]  # of discovered.machines
 Node = Mapping[str, Any]  # of node_info
 # What the shipped inventories serve, where it fits; else the largest model that does.
 PREFERRED = ("qwen3.6-35b-a3b-nvfp4", "minimax-m2.7-awq")  # by one machine, by several
+_SET_UP = (
+    "These machines are set up already, and keep their names and ranks. Before the next run that changes them, bring"
+    " the settings and the model of the inventory that did it into this one"
+)
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,62}")
 TO_COMPARE = "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub"
 
 
@@ -73,6 +80,8 @@ def propose(
     summary = [f"{found}: {folder}/hosts.yml"]
     if sparks:
         summary.append(f"Cables: {cables[0]}")
+    if any(_kept(machine) for machine in sparks.values()):
+        summary.append(f"{_SET_UP}: {folder}/group_vars/sparks.yml")
     if recipes:
         summary.append(f"Recipe: {recipes[0].recipe}, {recipes[0].says}")
     elif looked:
@@ -85,9 +94,33 @@ def propose(
 
 
 def named(machines: Sequence[Machine]) -> dict[str, Machine]:
-    """Those that were let in and are a GB10 (or may be something else), by the name and in the order of their rank."""
-    found = (machine for machine in machines if machine["taken"])
-    return {f"spark{number}": machine for number, machine in enumerate(found, start=1)}
+    """Those that were let in and are a GB10 (or may be something else), by the name and in the order of their ``rank``.
+    Who was set up before keeps both, so that another computer's inventory says the same; the others come behind."""
+    found = [machine for machine in machines if machine["taken"]]
+    kept = [_kept(machine) for machine in found]
+    known = [one for one in kept if one]
+    if any(len({one[place] for one in known}) < len(known) for place in (0, 1)):
+        kept, known = [None] * len(found), []  # copies of one disk
+    names = {name for _rank, name, _nodes in known}
+    rank = max((max(rank + 1, nodes) for rank, _name, nodes in known), default=0)
+    given: dict[str, Machine] = {}
+    for machine, one in zip(found, kept):
+        if one:
+            given[one[1]] = {**machine, "rank": one[0]}
+            continue
+        number = next(number for number in itertools.count(rank + 1) if f"spark{number}" not in {*names, *given})
+        given[f"spark{number}"] = {**machine, "rank": rank}
+        rank += 1
+    return dict(sorted(given.items(), key=lambda item: int(item[1]["rank"])))
+
+
+def _kept(machine: Machine) -> tuple[int, str, int] | None:
+    """Rank, name, and number of machines, as its fabric was made; None for a name that an inventory may not have."""
+    kept = machine.get("kept") or {}
+    rank, name = kept.get("rank"), str(kept.get("host") or "")
+    if rank is None or not _PLAIN.fullmatch(name) or name in ("all", "sparks", "ungrouped", "localhost"):
+        return None
+    return (int(rank), name, int(kept.get("nodes") or 0)) if yaml_text.read(name) == name else None
 
 
 def difference(existing: str, machines: Sequence[Machine]) -> list[str]:
@@ -163,6 +196,7 @@ def _hosts(sparks: Mapping[str, Machine], others: Sequence[Machine], folder: str
         "---",
         "# Found by playbooks/discover.yml. Review names and ranks: rank 0 is the head, and addresses follow the rank.",
         *(["# Their host keys were confirmed."] if confirmed else vouched),
+        "# Where a router gives out the addresses, have it keep these.",
         "# Go on: sparkmatrix up",
         "# or, with Ansible's own commands and -i for this folder: playbooks/bootstrap.yml, then site.yml",
         "all:",
@@ -170,8 +204,8 @@ def _hosts(sparks: Mapping[str, Machine], others: Sequence[Machine], folder: str
         "    sparks:",
         "      hosts:" if sparks else "      hosts: {}",
     ]
-    for rank, (name, machine) in enumerate(sparks.items()):
-        lines += [f"        {name}:", *_about(machine), *_entry(machine, rank)]
+    for name, machine in sparks.items():
+        lines += [f"        {name}:", *_about(machine), *_entry(machine, machine["rank"])]
     left_out = [machine for machine in others if machine["why"] != "not a GB10"]
     if left_out:
         lines += [
@@ -179,7 +213,7 @@ def _hosts(sparks: Mapping[str, Machine], others: Sequence[Machine], folder: str
             "# Not looked at, since no key logs in. Where one is a Spark, take '# ' (and {} after hosts) away, and:",
             f"#   ansible-playbook playbooks/bootstrap.yml -i {folder} --ask-pass --ask-become-pass",
         ]
-    for rank, machine in enumerate(left_out, start=len(sparks)):
+    for rank, machine in enumerate(left_out, start=max((one["rank"] + 1 for one in sparks.values()), default=0)):
         entry = [f"        spark{rank + 1}:", *_about(machine), *_entry(machine, rank)]
         lines += [f"# {line}" for line in entry]
     strangers = [machine for machine in others if machine not in left_out]

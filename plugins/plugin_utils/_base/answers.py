@@ -178,7 +178,8 @@ GIDS = Each(
 # --- node_info
 NETWORK = {
     "rdma_interfaces": Each(interface),
-    "kept": Maybe({"address": words, "interface": words}),  # of whatever release; management.choose reads it
+    # Of whatever release; management.choose reads it, and discovered.
+    "kept": Maybe({"address": words, "interface": words, "host": words, "rank": COUNT, "nodes": COUNT}),
     "interfaces": Maybe(
         Each(
             Full(

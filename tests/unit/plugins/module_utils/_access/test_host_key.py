@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.host_key import Target, judge, split
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
@@ -152,3 +155,37 @@ def test_a_known_hosts_file_that_cannot_be_changed_is_named(known):
 
 def test_arguments_are_split_as_a_shell_would():
     assert split('-F "a b"', "", "-o X=1") == ["-F", "a b", "-o", "X=1"]
+
+
+def test_a_last_line_without_an_end_stays_whole(known):
+    known.write_text("spark1 ssh-ed25519 ONE")
+    assert judge(TARGET, [PRINT], runner=Ssh(known, UNKNOWN)).state == "known"
+    assert known.read_text() == "spark1 ssh-ed25519 ONE\nspark2 ssh-ed25519 NEW\n"
+
+
+def test_several_machines_at_once_lose_nothing(tmp_path):
+    """Each rewrites the same file, as ssh-keygen -R does."""
+    known = tmp_path / "known_hosts"
+    names = [f"spark{number:02}" for number in range(8)]
+    known.write_text("nas ssh-ed25519 NAS\n" + "".join(f"{name} ssh-ed25519 OLD\n" for name in names))
+
+    def take(name):
+        ssh = Ssh(known, CHANGED, offers=f"{name} ssh-ed25519 NEW\n")
+
+        def runner(argv):
+            if argv[0] == "ssh-keygen" and "-R" in argv:
+                text = known.read_text()
+                time.sleep(0.01)
+                known.write_text("".join(line for line in text.splitlines(True) if not line.startswith(name)))
+                return Completed(0)
+            if argv[0] == "ssh" and "-G" not in argv and not any("UserKnownHostsFile" in word for word in argv):
+                return Completed(255, "", DENIED if f"{name} ssh-ed25519 NEW" in known.read_text() else CHANGED)
+            return ssh(argv)
+
+        return judge(Target(name), [PRINT], runner=runner).state
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(take, names)) == {"known"}
+    assert sorted(known.read_text().splitlines()) == sorted(
+        ["nas ssh-ed25519 NAS", *(f"{name} ssh-ed25519 NEW" for name in names)]
+    )

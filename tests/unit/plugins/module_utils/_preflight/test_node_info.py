@@ -69,6 +69,25 @@ def node(tmp_path):
     return Machine(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("fact", "kept"),
+    [
+        (
+            '{"management_address": "10.0.0.2", "host": "desk-b", "rank": 1, "nodes": 2}',
+            {"address": "10.0.0.2", "interface": "", "host": "desk-b", "rank": 1, "nodes": 2},
+        ),
+        (
+            '{"management_address": "10.0.0.2", "rank": "1", "nodes": true}',
+            {"address": "10.0.0.2", "interface": "", "host": ""},
+        ),
+        ("torn", None),
+    ],
+)
+def test_what_a_machine_was_set_up_as(node, fact, kept):
+    node.write("etc/ansible/facts.d/sparkmatrix.fact", fact)
+    assert ni.gather(ni.Request(), node)["network"]["kept"] == kept
+
+
 def test_an_empty_machine_gives_nones(tmp_path):
     empty = Machine(tmp_path, {("ip", "-j", "-d", "addr"): None, ("ip", "-j", "route"): None})
     request = ni.Request(

@@ -130,6 +130,34 @@ def test_both_ways_of_going_on_are_told_and_the_machines_keep_their_names():
     assert "preflight_require_gb10" not in made.variables
 
 
+def kept(number: int, host: str, rank: int, nodes: int = 3) -> dict[str, Any]:
+    return machine(number, kept={"host": host, "rank": rank, "nodes": nodes, "address": "", "interface": ""})
+
+
+@pytest.mark.parametrize(
+    ("found", "names"),
+    [
+        # Another computer finds them in another order; one of three is off, and its rank stays free.
+        ([kept(1, "desk-b", 1), kept(2, "desk-a", 0)], {"desk-a": 0, "desk-b": 1}),
+        ([machine(1), kept(2, "spark4", 0)], {"spark4": 0, "spark5": 3}),
+        ([kept(1, "spark1", 0), kept(2, "spark1", 0)], {"spark1": 0, "spark2": 1}),
+        ([kept(1, "spark1", 0), kept(2, "spark2", 0)], {"spark1": 0, "spark2": 1}),
+        ([kept(1, "a: b", 5), kept(2, "sparks", 6), kept(3, "on", 7)], {"spark1": 0, "spark2": 1, "spark3": 2}),
+    ],
+)
+def test_machines_that_are_set_up_keep_names_and_ranks(found: list[dict[str, Any]], names: dict[str, int]) -> None:
+    assert {name: one["rank"] for name, one in proposal.named(found).items()} == names
+
+
+def test_who_set_them_up_has_the_settings():
+    old = {"host": "desk", "rank": 0, "nodes": 2, "address": "", "interface": ""}
+    made = proposed(SWITCH[2], count=2, first={"kept": old})
+    assert {name: own["spark_rank"] for name, own in loaded(made)[0].items()} == {"desk": 0, "spark3": 2}
+    (line,) = [line for line in made.summary if "set up already" in line]
+    assert line.endswith("inventories/mine/group_vars/sparks.yml")
+    assert not any("set up already" in line for line in proposed(SWITCH[2], count=2).summary)
+
+
 def test_this_computer_is_reached_without_ssh():
     made = proposed(SWITCH[2], count=2, first={"own": True})
     hosts, _shared = loaded(made)
