@@ -60,9 +60,8 @@ class Choice:
 
 def find(inventory: Path) -> Choice:
     """Raises :class:`SparkError` where the model is in no line of its own."""
-    looked = []
+    found: tuple[Path, str, yaml.Node] | None = None
     for path in _files(inventory):
-        looked.append(path)
         try:
             text = path.read_bytes().decode("utf-8")
             top = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -70,25 +69,34 @@ def find(inventory: Path) -> Choice:
             raise SparkError("the inventory cannot be read", str(path), " ".join(str(exc).split())) from exc
         variables = "group_vars" in path.parts
         for name, value in _values(top, not variables):
-            if name == SEVERAL:
+            if name == SEVERAL and value.value not in ([], "", "~", "null"):  # it wins, wherever it stands
                 raise SparkError(
                     "several models are served", str(path), f"Change {SEVERAL} there, then run upgrade.yml"
                 )
-            if not isinstance(value, yaml.ScalarNode) or not _NAME.fullmatch(value.value):
-                raise SparkError(f"{VARIABLE} is no plain name of a model", str(path), "Change it there")
-            found = Choice(path, text, value.start_mark.index, value.end_mark.index)
-            if found.model == value.value:
-                return found
-            raise SparkError(f"{VARIABLE} has more than the plain name of a model", str(path), "Change it there")
-    remedy = f"Add to {looked[0] if looked else inventory / 'group_vars/sparks.yml'}: {VARIABLE}: MODEL"
-    raise SparkError("no file of the inventory says which model is served", str(inventory), remedy)
+            if name == VARIABLE and (found is None or found[0] == path):  # of the same one twice, the last counts
+                found = path, text, value
+    if found is None:
+        remedy = f"Add to {_folder(inventory) / 'group_vars/sparks.yml'}: {VARIABLE}: MODEL"
+        raise SparkError("no file of the inventory says which model is served", str(inventory), remedy)
+    path, text, value = found
+    if not isinstance(value, yaml.ScalarNode) or not _NAME.fullmatch(value.value):
+        raise SparkError(f"{VARIABLE} is no plain name of a model", str(path), "Change it there")
+    choice = Choice(path, text, value.start_mark.index, value.end_mark.index)
+    if choice.model != value.value:
+        raise SparkError(f"{VARIABLE} has more than the plain name of a model", str(path), "Change it there")
+    return choice
+
+
+def _folder(inventory: Path) -> Path:
+    return inventory if inventory.is_dir() else inventory.parent
 
 
 def _files(inventory: Path) -> Iterator[Path]:
     """In which it may stand: variables of the group first, then of all, then the file of the hosts."""
-    folder = inventory if inventory.is_dir() else inventory.parent
+    folder = _folder(inventory)
     for group in ("sparks", "all"):
-        yield from (path for path in sorted(folder.glob(f"group_vars/{group}.y*ml")))
+        yield from (path for path in (folder / f"group_vars/{group}",) if path.is_file())
+        yield from sorted(folder.glob(f"group_vars/{group}.y*ml"))
         yield from sorted(folder.glob(f"group_vars/{group}/*.y*ml"))
     yield from [inventory] if inventory.is_file() else sorted(inventory.glob("hosts.y*ml"))
 

@@ -33,7 +33,10 @@ _SET_UP = (
     "These machines are set up already, and keep their names and ranks. Before the next run that changes them, bring"
     " the settings and the model of the inventory that did it into this one"
 )
-_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,62}")
+# A name that an inventory may have as it stands: no group of Ansible's, and no word that YAML reads otherwise.
+_PLAIN = re.compile(
+    r"(?!(all|sparks|ungrouped|localhost|on|off|yes|no|true|false|null|y|n)$)[a-z][a-z0-9-]{0,62}", re.I
+)
 TO_COMPARE = "ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub"
 
 
@@ -118,9 +121,9 @@ def _kept(machine: Machine) -> tuple[int, str, int] | None:
     """Rank, name, and number of machines, as its fabric was made; None for a name that an inventory may not have."""
     kept = machine.get("kept") or {}
     rank, name = kept.get("rank"), str(kept.get("host") or "")
-    if rank is None or not _PLAIN.fullmatch(name) or name in ("all", "sparks", "ungrouped", "localhost"):
+    if rank is None or not _PLAIN.fullmatch(name):
         return None
-    return (int(rank), name, int(kept.get("nodes") or 0)) if yaml_text.read(name) == name else None
+    return int(rank), name, int(kept.get("nodes") or 0)
 
 
 def difference(existing: str, machines: Sequence[Machine]) -> list[str]:

@@ -69,9 +69,26 @@ def test_it_stands_in_the_file_of_the_hosts_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("files", "after"),
+    [
+        ({NAMES[1]: "engine_services: []\nengine_recipe: old\n"}, "engine_services: []\nengine_recipe: new\n"),
+        ({NAMES[1]: "engine_services:\nengine_recipe: old\n"}, "engine_services:\nengine_recipe: new\n"),
+        ({NAMES[1]: "engine_recipe: a\nengine_recipe: old\n"}, "engine_recipe: a\nengine_recipe: new\n"),
+        ({NAMES[1]: "engine_recipe: old\n", NAMES[2]: "engine_recipe: '{{ x }}'\n"}, "engine_recipe: new\n"),
+        ({"group_vars/sparks": "engine_recipe: old\n"}, "engine_recipe: new\n"),
+    ],
+)
+def test_the_line_that_counts_is_changed(tmp_path: Path, files: dict[str, str], after: str) -> None:
+    found = chosen_model.find(inventory(tmp_path, **files))
+    assert found.model == "old" and found.instead("new") == after
+
+
+@pytest.mark.parametrize(
     ("files", "says"),
     [
-        ({}, ("no file", "engine_recipe: MODEL")),
+        ({}, ("no file", "group_vars/sparks.yml: engine_recipe: MODEL")),
+        ({NAMES[1]: "engine_recipe: a\n", NAMES[2]: "engine_services: [{name: x}]\n"}, ("several", "all.yml")),
+        ({NAMES[1]: "engine_recipe: a\nengine_services: [{name: x}]\n"}, ("several models",)),
         ({"group_vars/sparks.yml": "engine_services: {a: {}}\n"}, ("several models", "group_vars/sparks.yml")),
         ({"group_vars/sparks.yml": "engine_recipe: '{{ mine }}'\n"}, ("no plain name", "group_vars/sparks.yml")),
         ({"group_vars/sparks.yml": "engine_recipe: !x 'a'\n"}, ("more than the plain name",)),
