@@ -27,7 +27,7 @@ def inventory(place: Path, where: str) -> tuple[int, str]:
     if made := own_key.ensure():
         click.echo(made, err=True)
     machines, known = choose(where.strip())
-    keys = ",".join(one.fingerprint for one in machines)
+    keys = ",".join(one.fingerprint for one in machines if one.fingerprint)
     user = click.prompt("Login name on them", default=getpass.getuser(), err=True)
     password = ""
     with ThreadPoolExecutor() as pool:
@@ -56,14 +56,13 @@ def choose(where: str) -> tuple[Sequence[discover.Machine], Sequence[discover.Ca
         named = click.prompt(f"{discover.nobody(found)} Addresses of yours, blanks between", err=True)
         found = discover.find(named)
         chosen = discover.machines(found)
-    if silent := [one.address for one in chosen if not one.fingerprint]:
+    if silent := [one.address for one in chosen if not (one.fingerprint or one.own)]:
         click.echo(f"{', '.join(silent)}: {discover.SILENT}", err=True)
         raise click.exceptions.Exit(SILENT)
     click.echo(f"{len(chosen)} machine(s), and the host key of each:", err=True)
     for one in chosen:
-        click.echo(
-            f"  {one.name or one.address:<20} {', '.join((one.address, *one.others))}\n    {one.fingerprint}", err=True
-        )
+        places = ", ".join((one.address, *one.others))
+        click.echo(f"  {one.name or one.address:<20} {places}\n    {one.fingerprint or 'this computer'}", err=True)
     click.echo("The same on a machine's own screen:\n  ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub", err=True)
     click.echo(f"Other ones: Ctrl-C, then: {os.environ[verbs.CALLED_BY]} up --on ADDRESS,ADDRESS", err=True)
     return chosen, found

@@ -206,6 +206,22 @@ def test_a_machine_is_asked_at_all_its_addresses(begun: list[str], tmp_path: Pat
     assert '"192.0.2.1 192.0.2.9"' in begun[0]
 
 
+def test_which_machines_are_meant(ran: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """Those with the name of a Spark, or those that were named; this computer needs no ssh; silence ends it."""
+    spark = discover.Candidate("192.0.2.1", "spark-1a2b", "SSH-2.0", "", "SHA256:a", "ED25519")
+    disk, gone = discover.Candidate("192.0.2.5", "nas", "SSH-2.0", "", "SHA256:b"), discover.Candidate("192.0.2.7")
+    here = discover.Candidate("192.0.2.2", "spark-3c4d", own=True)
+    network = {"": [spark, disk, here], "192.0.2.5": [disk], "192.0.2.7": [gone]}
+    monkeypatch.setattr(first.discover, "find", network.__getitem__)
+    assert {one.address for one in first.choose("")[0]} == {"192.0.2.1", "192.0.2.2"}
+    said = capsys.readouterr().err
+    assert "Left out, not named like a Spark: nas 192.0.2.5" in said and "SHA256:a" in said and "this computer" in said
+    assert [one.address for one in first.choose("192.0.2.5")[0]] == ["192.0.2.5"]
+    with pytest.raises(click.exceptions.Exit) as ended:
+        first.choose("192.0.2.7")
+    assert ended.value.exit_code == play.SILENT
+
+
 def test_inventories_may_be_in_a_git_repository(ran: list[list[str]]) -> None:
     (command.PLACE / ".git").mkdir()
     call("check")
