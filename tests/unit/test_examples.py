@@ -170,7 +170,8 @@ def example(path: str) -> pathlib.Path:
 def parts_of(names: list[str]) -> set[str]:
     """Tags that playbooks have besides the layers."""
     plays = [play for name in names for play in yaml.safe_load((ROOT / name).read_text())]
-    return {part for play in plays for part in (play.get("vars") or {}).get("spark_parts", {})}
+    parts = {part for play in plays for part in (play.get("vars") or {}).get("spark_parts", {})}
+    return parts | {tag for play in plays for task in play.get("tasks", ()) for tag in task.get("tags", ())}
 
 
 def playbook(words: list[str]) -> None:
