@@ -71,6 +71,7 @@ class Call:
         return head.of(self.inventory, self.password)
 
     def begin(self, where: str) -> int:
+        os.environ[verbs.GOES_ON] = "yes"
         code, self.password = first.inventory(self.place, where)
         return code
 
