@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from typing import IO, TextIO
+from typing import IO, TextIO, cast
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -26,13 +26,13 @@ def run(words: Sequence[str], given: str = "", *, keep: bool = False) -> tuple[i
     """Exit code, and what it has printed where that is to be kept; else it is shown. ``given``: its input."""
     pipe = subprocess.PIPE
     with subprocess.Popen(list(words), stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0) as process:
-        assert process.stdin and process.stdout and process.stderr
-        giving = threading.Thread(target=_give, args=(process.stdin, given.encode("utf-8", "replace")), daemon=True)
-        telling = threading.Thread(target=_tell, args=(process.stderr,), daemon=True)
+        taken, said, told = (cast("IO[bytes]", one) for one in (process.stdin, process.stdout, process.stderr))
+        giving = threading.Thread(target=_give, args=(taken, given.encode("utf-8", "replace")), daemon=True)
+        telling = threading.Thread(target=_tell, args=(told,), daemon=True)
         giving.start()
         telling.start()
         try:
-            kept = _kept(process.stdout, words[0]) if keep else _show(process.stdout, sys.stdout)
+            kept = _kept(said, words[0]) if keep else _show(said, sys.stdout)
             code = process.wait()
         except BaseException:
             process.kill()
