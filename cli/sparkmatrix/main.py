@@ -142,7 +142,7 @@ def verb(name: str, takes: str = "", *, rest: str = ANSIBLE) -> Callable[..., An
         how: dict[str, Any] = {"metavar": f"{takes} {rest}".strip(), "shell_complete": find, "callback": checked}
         more = [click.Argument(["options"], nargs=-1, type=click.UNPROCESSED, **how)] if rest else []
         params = [*reversed(getattr(function, "__click_params__", [])), *more, *own]
-        function.__click_params__ = []  # type: ignore[attr-defined]
+        function.__click_params__ = []  # type: ignore[attr-defined]  # click's own
         settings = {"ignore_unknown_options": bool(rest)}
         words = {"help": verbs.VERBS[name][1], "epilog": verbs.OPTIONS if rest == ANSIBLE else ""}
         main.command(name, params=params, context_settings=settings, **words)(click.pass_obj(function))
@@ -313,6 +313,6 @@ def program() -> None:
     except (click.ClickException, SparkError) as exc:
         error = exc if isinstance(exc, click.ClickException) else click.ClickException(str(exc))
         width = shutil.get_terminal_size().columns if sys.stderr.isatty() else sys.maxsize
-        error.message = page.behind("Error: ", error.message, width)  # type: ignore[misc]
+        error.message = page.behind("Error: ", error.message, width)  # type: ignore[misc]  # click prints it
         error.show()
         sys.exit(error.exit_code)

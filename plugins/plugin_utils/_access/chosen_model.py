@@ -70,9 +70,8 @@ def find(inventory: Path) -> Choice:
         variables = "group_vars" in path.parts
         for name, value in _values(top, not variables):
             if name == SEVERAL and value.value not in ([], "", "~", "null"):  # it wins, wherever it stands
-                raise SparkError(
-                    "several models are served", str(path), f"Change {SEVERAL} there, then run upgrade.yml"
-                )
+                remedy = f"Change {SEVERAL} there, then: sparkmatrix ansible upgrade"
+                raise SparkError("several models are served", str(path), remedy)
             if name == VARIABLE and (found is None or found[0] == path):  # of the same one twice, the last counts
                 found = path, text, value
     if found is None:

@@ -206,6 +206,10 @@ class Page:
         lines.append(Line(f"{text}. Whole log: {log}" if log else f"{text}.", kind, fold=True))
         return lines
 
+    def _to_read(self, text: str) -> str:
+        """Nobody is told what to type next while the command goes on by itself."""
+        return "\n".join(line for line in text.splitlines() if not (self.goes_on and line.startswith("Next: ")))
+
     def _next(self, early: bool) -> str:
         if not self.failed:
             if self.by_verbs:
@@ -239,7 +243,7 @@ class Page:
             lines.append(Line(f"  {word:<8} {step.name}{what} ({where})", CHANGED, fold=True))
             lines += self._diffs(changed)
         told = [result for result in step.results if result.state in (OK, CHANGED) and result.text]
-        for text, hosts in grouped((result.text, result.host) for result in told):
+        for text, hosts in grouped((self._to_read(result.text), result.host) for result in told):
             lines += message(merged(text, self.hosts), self._named(hosts, text))
         if self.verbose and not changed and step.of(OK) and not told:
             where = ", ".join([*filter(None, [span_of([r.host for r in step.of(OK)], self.hosts)]), took])

@@ -28,10 +28,10 @@ def shown(lines):
     return [line.text for line in lines]
 
 
-def run(*steps, check=False, verbose=False, hosts=FOUR, playbook="site"):
+def run(*steps, check=False, verbose=False, hosts=FOUR, playbook="site", goes_on=False):
     """Lines of a play; a step is a name, the seconds that it takes and its results."""
     clock = Clock()
-    screen = Page(check=check, verbose=verbose, playbook=playbook, clock=clock)
+    screen = Page(check=check, verbose=verbose, playbook=playbook, goes_on=goes_on, clock=clock)
     lines = screen.play("Configure and test the fabric", hosts)
     for name, seconds, *results in steps:
         lines += screen.task(name)
@@ -121,6 +121,13 @@ def test_a_refusal_is_one_block_and_the_last_of_its_play():
         "Next: mend this, then the same command again",
         "FAILED after 1 s. Whole log: ~/x.log",
     ]
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_while_the_command_goes_on_nobody_is_told_what_to_type(goes_on):
+    said = Result("", "ok", text="2 machines\nNext: review them")
+    lines = [line.strip() for line in run(("Report", 1, said), playbook="discover", goes_on=goes_on)]
+    assert "2 machines" in lines and ("Next: review them" in lines) is not goes_on
 
 
 def test_the_end_says_what_comes_next():
