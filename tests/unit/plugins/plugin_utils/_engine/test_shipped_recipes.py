@@ -74,63 +74,6 @@ def test_every_recipe_on_every_number_of_nodes(name, engine):
             assert all(any(text in str(finding) for text in ALLOWED) for finding in errors(result.findings)), count
 
 
-@pytest.mark.parametrize(
-    ("name", "count", "engine"),
-    [
-        ("gpt-oss-120b", 1, "vllm"),
-        ("gpt-oss-120b", 2, "vllm"),
-        ("llama-3.1-70b-fp8", 2, "vllm"),
-        ("llama-3.1-70b-fp8-draft", 2, "vllm"),
-        ("llama-3.1-70b-fp8-eagle3", 2, "vllm"),
-        ("llama-3.1-70b-trtllm", 1, "tensorrt-llm"),
-        ("qwen3-235b-a22b-nvfp4-trtllm", 2, "tensorrt-llm"),
-        ("llama-3.1-405b-awq", 4, "vllm"),
-        ("qwen3-235b-a22b-gptq-int4", 2, "vllm"),
-        ("qwen3-8b", 1, "vllm"),
-        ("qwen3-embedding-0.6b", 1, "vllm"),
-        ("qwen3-vl-235b-a22b-awq", 2, "vllm"),
-        ("qwen3-vl-235b-a22b-nvfp4", 2, "vllm"),
-        ("qwen3.5-397b-a17b-int4", 4, "vllm"),
-        ("qwen3.5-397b-a17b-fp8", 8, "vllm"),
-        ("qwen3.5-397b-a17b-autoround", 3, "vllm"),
-        ("qwen3.5-397b-a17b-autoround", 4, "vllm"),
-        ("gemma-4-26b-a4b", 1, "vllm"),
-        ("gemma-4-31b-nvfp4", 1, "vllm"),
-        ("glm-4.7-flash-awq", 1, "vllm"),
-        ("glm-5.2-nvfp4", 8, "vllm"),
-        ("gpt-oss-20b", 1, "tensorrt-llm"),
-        ("llama-3.3-70b-nvfp4", 1, "vllm"),
-        ("minimax-m2.7-awq", 2, "vllm"),
-        ("minimax-m2.7-awq", 3, "vllm"),
-        ("minimax-m2.7-nvfp4", 2, "vllm"),
-        ("minimax-m3-nvfp4", 4, "sglang"),
-        ("nemotron-3-nano-nvfp4", 1, "vllm"),
-        ("nemotron-3-super-nvfp4", 1, "vllm"),
-        ("nemotron-3-super-nvfp4", 2, "vllm"),
-        ("nemotron-3-ultra-nvfp4", 4, "vllm"),
-        ("nemotron-3.5-lightning-nvfp4", 1, "vllm"),
-        ("qwen3-32b-nvfp4", 1, "vllm"),
-        ("qwen3-asr-1.7b", 1, "vllm"),
-        ("qwen3-coder-next-fp8", 1, "vllm"),
-        ("qwen3-coder-next-int4", 1, "vllm"),
-        ("qwen3-reranker-0.6b", 1, "vllm"),
-        ("qwen3-vl-30b-a3b-fp8", 1, "vllm"),
-        ("qwen3-vl-32b-fp8", 4, "vllm"),
-        ("qwen3-vl-embedding-8b", 1, "vllm"),
-        ("qwen3.5-122b-a10b-int4", 1, "vllm"),
-        ("qwen3.5-122b-a10b-int4-dflash", 1, "vllm"),
-        ("qwen3.5-122b-a10b-nvfp4", 1, "vllm"),
-        ("qwen3.6-27b-nvfp4", 1, "vllm"),
-        ("qwen3.6-35b-a3b-fp8", 1, "sglang"),
-        ("qwen3.6-35b-a3b-nvfp4", 1, "vllm"),
-        ("qwen3.8-27b-dflash", 1, "sglang"),
-        ("qwen3.8-27b-fp8", 1, "vllm"),
-    ],
-)
-def test_recipes_work_where_they_are_for(name, count, engine):
-    assert made(name, count, engine=engine).plans
-
-
 def test_the_catalogue_has_what_people_ask_for():
     assert len(RECIPES) >= 30
     assert {recipe.task for recipe in RECIPES.values()} == {"generate", "embed", "rank"}
