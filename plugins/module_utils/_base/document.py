@@ -4,7 +4,9 @@
 
 """Documents that are dataclasses: read from plain data with every type checked, written back, and as a JSON schema.
 
-Known kinds of fields: ``str``, ``int``, ``float``, ``bool``, dataclasses, ``tuple[X, ...]`` and ``Mapping[str, X]``.
+Known kinds of fields: ``str``, ``int``, ``float``, ``bool``, dataclasses, ``tuple[X, ...]``, ``list[X]``,
+``Mapping[K, X]``, ``Optional[X]`` and ``Annotated[X, parser]`` with a parser of :mod:`_base.strict`; :mod:`_base.kinds`
+has names of them.
 """
 
 from __future__ import annotations
@@ -76,7 +78,7 @@ def schema(cls: type[Any]) -> dict[str, Any]:
 
 def _kinds(cls: type[Any]) -> dict[str, Any]:
     if cls not in _KINDS:
-        _KINDS[cls] = typing.get_type_hints(cls)
+        _KINDS[cls] = typing.get_type_hints(cls, include_extras=True)
     return _KINDS[cls]
 
 
@@ -88,14 +90,25 @@ def _value(kind: Any, value: Any, where: str) -> Any:
     if is_dataclass(kind):
         return load(typing.cast("type[Any]", kind), value, where)
     arguments = typing.get_args(kind)
-    if typing.get_origin(kind) is tuple:
+    if hasattr(kind, "__metadata__"):  # Annotated
+        try:
+            return kind.__metadata__[0](value)
+        except ValueError as exc:
+            raise ValueError(f"{where} {exc}") from exc
+    if typing.get_origin(kind) is typing.Union:  # Optional
+        return None if value is None else _value(arguments[0], value, where)
+    made = typing.get_origin(kind)
+    if made in (tuple, list):
         if not isinstance(value, (list, tuple)):
             raise TypeError(f"{where} is {value!r:.60}, not a list")
-        return tuple(_value(arguments[0], item, f"{where}[{number}]") for number, item in enumerate(value))
-    if typing.get_origin(kind) is Mapping:
+        return made(_value(arguments[0], item, f"{where}[{number}]") for number, item in enumerate(value))
+    if made is Mapping:
         if not isinstance(value, Mapping):
             raise TypeError(f"{where} is {value!r:.60}, not a mapping")
-        return {str(key): _value(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
+        return {
+            _value(arguments[0], key, where): _value(arguments[1], item, f"{where}.{key}")
+            for key, item in value.items()
+        }
     if not isinstance(value, _SCALARS[kind]) or (isinstance(value, bool) and kind is not bool):
         raise TypeError(f"{where} is {value!r:.60}, expected {_WORDS[kind]}")
     if isinstance(value, str) and strict.CONTROLS.search(value):
@@ -109,7 +122,11 @@ def _schema_of(kind: Any) -> dict[str, Any]:
     if is_dataclass(kind):
         return schema(typing.cast("type[Any]", kind))
     arguments = typing.get_args(kind)
-    if typing.get_origin(kind) is tuple:
+    if hasattr(kind, "__metadata__"):
+        return _schema_of(kind.__origin__)
+    if typing.get_origin(kind) is typing.Union:
+        return {"anyOf": [_schema_of(arguments[0]), {"type": "null"}]}
+    if typing.get_origin(kind) in (tuple, list):
         return {"type": "array", "items": _schema_of(arguments[0])}
     if typing.get_origin(kind) is Mapping:
         return {"type": "object", "additionalProperties": _schema_of(arguments[1])}

@@ -15,9 +15,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, sentence
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Diff, Flag, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import leftover_units
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import (
@@ -36,14 +37,26 @@ _LOAD_DIRECTORIES = ("/etc/modules-load.d", "/etc/modprobe.d")
 _LOAD_FILES = ("/etc/modules",)
 
 
+@dataclass(frozen=True)
+class Request:
+    """``true`` loads the kernel module now and at every boot; ``false`` takes that back and warns about lines of others
+    that load or configure it; ``auto`` is ``false``, but warns on GB10 only."""
+
+    load: str = field(default="auto", metadata=document.one_of(*CHOICES))
+
+
 @dataclass
 class Outcome:
     """What was done, or in check mode would be."""
 
-    changed: bool = False
-    loaded: bool = False
-    diff: list[dict[str, Any]] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    changed: Flag = False
+    loaded: Flag = False
+    diff: Diff = field(default_factory=list)
+    warnings: list[Words] = field(default_factory=list)
+
+
+def ensure(request: Request, check: bool) -> Outcome:
+    return reconcile(Machine(), request.load, check_mode=check)
 
 
 def reconcile(machine: Machine, load: str, *, check_mode: bool = False) -> Outcome:

@@ -11,9 +11,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Diff, Flag, Word
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import State, put_state, read_state
 
@@ -26,6 +29,41 @@ FRESH_S = 3600
 POLICY = "/usr/sbin/policy-rc.d"
 _NO_START = b"#!/bin/sh\n# Written by sparkmatrix.cluster while it installs a package\nexit 101\n"
 _APT = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get")
+LIMIT_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """``recommends``: install what they recommend, too. ``start``: their services may start."""
+
+    names: tuple[str, ...]
+    state: str = field(default="present", metadata=document.one_of("present", "absent"))
+    recommends: bool = False
+    start: bool = True
+
+
+@dataclass
+class Ensured:
+    """``packages``: those that were installed or removed, or in check mode would be."""
+
+    changed: Flag
+    packages: list[Word]
+    diff: Diff
+
+
+def ensure(wanted: Wanted, check: bool) -> Ensured:
+    """Packages that are installed, or removed with their configuration."""
+    machine = Machine(runner=lambda argv: run(argv, LIMIT_S))
+    present = wanted.state == "present"
+    there = installed(machine, wanted.names)
+    names = [name for name in wanted.names if (name in there) != present]
+    if names and not present and not check:
+        purge(machine, names)
+    elif names and not check:
+        install(machine, names, recommends=wanted.recommends, start=wanted.start)
+    lines = "".join(f"package {name}\n" for name in names)
+    diff = [{"before": "" if present else lines, "after": lines if present else ""}]
+    return Ensured(bool(names), names, diff)
 
 
 def installed(machine: Machine, names: Sequence[str]) -> list[str]:

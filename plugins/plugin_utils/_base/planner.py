@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import (
     Finding,
     SparkError,
@@ -104,9 +105,7 @@ def run(name: str, planner: Planner, options: Options, task_vars: Mapping[str, A
         }
         findings: list[Finding] = []
         known = {
-            option: {
-                host: border.read(planner.gathered[option], value, host, findings) for host, value in values.items()
-            }
+            option: {host: _typed(planner.gathered[option], value, host, findings) for host, value in values.items()}
             for option, values in read.items()
         }
         judged(border.REFUSED, findings)
@@ -116,6 +115,19 @@ def run(name: str, planner: Planner, options: Options, task_vars: Mapping[str, A
     except (LookupError, TypeError, AttributeError, ValueError) as exc:
         # A result that is not what our modules return: named, not shown as a traceback.
         return failure(f"the planner {name} was given something unexpected: {exc!r}")
+
+
+def _typed(shape: border.Shape, value: Any, host: str, findings: list[Finding]) -> Any:
+    """``shape``: the name of a call of the module ``node``, or, in a list, of one that a loop has made."""
+    if not isinstance(shape, (str, list)):
+        return border.read(shape, value, host, findings)
+    try:
+        if isinstance(shape, str):
+            return calls.read(shape, value, host)
+        return [calls.read(shape[0], one, host) for one in value["results"]]
+    except SparkError as exc:
+        findings.append(Finding(host, exc.found, exc.remedy))
+        return None
 
 
 def _first(variables: Mapping[str, Mapping[str, Any]], place: str | Sequence[str]) -> dict[str, Mapping[str, Any]]:

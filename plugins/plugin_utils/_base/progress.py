@@ -13,8 +13,11 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from collections.abc import Mapping
 
 MOST_SIGNS = 200
+# Calls of the module ``node`` that wait, and the command of a node that says at any time how far it is.
+ASKS: Mapping[str, str] = {}
 
 
 class Channel:

@@ -101,3 +101,34 @@ def _changed(task_vars: Mapping[str, Any] | None, kind: str, name: str) -> bool:
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
+
+
+# --- calls of the module ``node`` ------------------------------------------------------------------------------------
+
+
+def _peermem(request: Mapping[str, Any], task_vars: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    quiet = str(request.get("load", "auto")).lower() in ("auto", "false") and part(task_vars, "peermem") is True
+    return {"loaded": False} if quiet else None
+
+
+# Call -> its answer where it is known already.
+ANSWERS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any] | None], dict[str, Any] | None]] = {
+    "peermem": _peermem,
+}
+# Call -> what it changes (:func:`entry`): kind, and the name that its request gives it.
+CHANGES: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {}
+
+
+def answer(call: str, request: Mapping[str, Any], task_vars: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What the call would answer, where preflight of this run has found that nothing is to be done; else None."""
+    return ANSWERS[call](request, task_vars) if call in ANSWERS else None
+
+
+def note(
+    call: str, request: Mapping[str, Any], result: dict[str, Any], task_vars: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Remember for this run what the call has changed."""
+    if call in CHANGES:
+        kind, name = CHANGES[call]
+        execute(lambda **_call: result, task_vars, kind, name(request))
+    return result

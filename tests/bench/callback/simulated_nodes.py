@@ -69,7 +69,7 @@ SAID: Mapping[str, Mapping[str, Any]] = {
     "managed_files": {"changed_paths": []},
     "managed_service": {"due": False, "action": "none"},
     "port_filter": {"changes": []},
-    "fabric_peermem": {"loaded": False},
+    "peermem": {"loaded": False},
     "cluster_secret": {"secret": "0123456789abcdef0123", "fingerprint": "a1340f55d6c3", "replaced": False},
     "gateway": {"action": "none", "endpoints": ["https://10.64.0.10:8443/v1"], "firewall": [], "sets": []},
     "engine_probe": {"ready": True, "answer": ANSWER, "waited_s": 0.2, "access": 401},
@@ -96,6 +96,8 @@ def execute(self: ActionBase, *args: Any, **call: Any) -> dict[str, Any]:
     name = str(call.get("module_name") or (args[0] if args else None) or self._task.action).rpartition(".")[2]
     variables = call.get("task_vars") or args[2]
     host, options = variables["inventory_hostname"], call.get("module_args") or self._task.args
+    if name == "node":
+        name, options = options["call"], options.get("request") or {}
     answer = {**NOTHING, **made(name, host, int(variables["spark_rank"]), len(variables["groups"]["sparks"]), options)}
     sizes = os.environ.get("SIMULATED_SIZES")
     if sizes:

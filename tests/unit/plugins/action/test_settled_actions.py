@@ -55,7 +55,7 @@ KNOWN = {
     "port_filter": (FILTER, {"changes": []}),
     "firewall_rules": (LAYER, {"changes": [], "previous": LAYER["rules"]}),
     "kept_plan": ({"plan": PLAN, "images": {"x": "sha256:1"}}, {}),
-    "fabric_peermem": ({"load": "auto"}, {"loaded": False}),
+    "peermem": ({"load": "auto"}, {"loaded": False}),
     "fabric_bandwidth": ({}, {"ready": {"tool": None, "record": None, "ports": ["port"], "gids": ["gid"]}}),
     "cluster_secret": (TOKEN, {"secret": "", "replaced": False, "fingerprint": "abc"}),
     "access_node": ({}, {**PEER, "network": NODE["network"], "fact": {"state": "applied"}}),
@@ -93,7 +93,7 @@ ASKED = [
     ("kept_plan", {"plan": PLAN}, None),
     ("kept_plan", {"plan": {**PLAN, "identity": "two"}, "images": {"x": "sha256:1"}}, None),
     ("kept_plan", {"state": "read"}, None),
-    ("fabric_peermem", {"load": "true"}, None),
+    ("peermem", {"load": "true"}, None),
     ("fabric_bandwidth", {"phase": "measure"}, None),
     ("fabric_bandwidth", {}, {"spark_fabric_compared": {"changes": ["mtu"]}}),
     ("cluster_secret", {**TOKEN, "name": "engine_key"}, None),
@@ -111,6 +111,8 @@ def act(name, args, variables, answer=None):
     """What the action returns, and what it asked the node."""
     task = Task()
     task.args = args
+    if name in settled.ANSWERS:
+        task.args, name = {"call": name, "request": args}, "node"
     module = importlib.import_module(f"{ACTIONS}.{name}")
     plugin = module.ActionModule(
         task, mock.MagicMock(), mock.MagicMock(), DataLoader(), Templar(None), mock.MagicMock()

@@ -5,14 +5,12 @@
 from __future__ import annotations
 
 import pytest
-from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import peermem
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
-from ansible_collections.sparkmatrix.cluster.plugins.modules import fabric_peermem
-from module_runner import run_module
 
 EINVAL = "modprobe: ERROR: could not insert 'nvidia_peermem': Invalid argument"
 
@@ -116,18 +114,15 @@ def test_lines_of_older_guides_are_named_and_left(tmp_path, load, gb10, warns):
     assert {path: (tmp_path / path).read_text() for path in STALE} == STALE
 
 
-def test_the_module(machine, monkeypatch):
-    warned = []
-    monkeypatch.setattr(AnsibleModule, "warn", lambda _self, text: warned.append(text))
-    monkeypatch.setattr(fabric_peermem, "Machine", lambda: machine.reader)
+def test_the_call(machine, monkeypatch):
+    monkeypatch.setattr(peermem, "Machine", lambda: machine.reader)
     machine.write("etc/modules", "nvidia-peermem\n")
-    result, failed = run_module(fabric_peermem)
-    assert (result["changed"], result["loaded"], failed) == (False, False, False)
-    assert "/etc/modules:1" in warned[0]
+    answer = calls.run("peermem", {}, check=False)
+    assert (answer["changed"], answer["loaded"]) == (False, False)
+    assert "/etc/modules:1" in answer["warnings"][0]
     machine.complaint["nvidia-peermem"] = EINVAL
-    result, failed = run_module(fabric_peermem, {"load": "true"})
-    assert failed
-    assert "refuses to load" in result["msg"]
+    with pytest.raises(SparkError, match="refuses to load"):
+        calls.run("peermem", {"load": "true"}, check=False)
 
 
 @pytest.mark.parametrize("script", ["modprobe nvidia-peermem", "ip link set a up; modprobe nv_peer_mem || true"])

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import packages
-from ansible_collections.sparkmatrix.cluster.plugins.modules import packages as module
-from module_runner import run_module
 
 BROKEN = "E: The repository 'https://download.docker.com/linux/ubuntu noble InRelease' is not signed."
 BUSY = "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 4711 (apt-get)"
@@ -118,7 +117,7 @@ def test_services_do_not_start(tmp_path: Path, before: str | None) -> None:
     assert (path.read_text() if path.exists() else None) == left
 
 
-def test_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[tuple[list[str], bool, bool]] = []
     monkeypatch.setattr(packages, "installed", lambda _machine, names: [name for name in names if name == "tmux"])
     gone: list[list[str]] = []
@@ -126,11 +125,12 @@ def test_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         packages, "install", lambda _machine, names, *, recommends, start: done.append((names, recommends, start))
     )
-    assert run_module(module, {"names": ["tmux"]})[0]["changed"] is False
-    result, _failed = run_module(module, {"names": ["tmux", "nginx"]}, check=True)
-    assert result["changed"] and result["diff"]["after"] == "package nginx\n" and not done
-    assert run_module(module, {"names": ["tmux", "nginx"], "start": False})[0]["packages"] == ["nginx"]
-    assert run_module(module, {"names": ["tmux", "nginx"], "state": "absent"})[0]["packages"] == ["tmux"]
-    assert run_module(module, {"names": ["nginx"], "state": "absent"})[0]["changed"] is False
+    assert calls.run("packages", {"names": ["tmux"]}, check=False)["changed"] is False
+    result = calls.run("packages", {"names": ["tmux", "nginx"]}, check=True)
+    assert result["changed"] and result["diff"][0]["after"] == "package nginx\n" and not done
+    both = {"names": ["tmux", "nginx"]}
+    assert calls.run("packages", {**both, "start": False}, check=False)["packages"] == ["nginx"]
+    assert calls.run("packages", {**both, "state": "absent"}, check=False)["packages"] == ["tmux"]
+    assert calls.run("packages", {"names": ["nginx"], "state": "absent"}, check=False)["changed"] is False
     assert gone == [["tmux"]]
     assert done == [(["nginx"], False, False)]

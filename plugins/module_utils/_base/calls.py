@@ -1,0 +1,77 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What a run asks of a node: one function per question, with a typed request and a typed answer.
+
+A function takes its request (a dataclass) and whether this is check mode, changes nothing in check mode, returns its
+answer (a dataclass) and raises :class:`SparkError`. What an answer calls ``changed``, ``diff``, ``warnings``,
+``failed`` or ``msg`` is what Ansible knows by that name. The module ``node`` runs it on the node; the controller reads
+answers by :func:`read` and in no other way.
+"""
+
+from __future__ import annotations
+
+import importlib
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+
+PACKAGE = "ansible_collections.sparkmatrix.cluster.plugins.module_utils"
+# Name of the call -> file and function. The module ``node`` carries these files and all that they import.
+CALLS: Mapping[str, str] = {
+    "packages": "_managed.packages:ensure",
+    "peermem": "_fabric.peermem:ensure",
+}
+REMEDY = "Find out what runs on this machine: it never answers like this"
+
+
+def function(name: str) -> Callable[[Any, bool], Any]:
+    """The function of a call; only its file and what that imports is loaded."""
+    if name not in CALLS:
+        raise SparkError(f"there is no call {name!r:.60}", "node", f"Calls are {', '.join(sorted(CALLS))}")
+    file, _colon, called = CALLS[name].partition(":")
+    return getattr(importlib.import_module(f"{PACKAGE}.{file}"), called)  # type: ignore[no-any-return]
+
+
+def run(name: str, request: Mapping[str, Any], check: bool) -> dict[str, Any]:
+    """On the node: the answer as Ansible returns it.
+
+    Args:
+        name: One of :data:`CALLS`.
+        request: What the task says, by name of the field.
+        check: Change nothing.
+
+    Raises:
+        SparkError: The call cannot be done, or the request does not fit, which names the field.
+    """
+    asked = function(name)
+    first = next(iter(typing.get_type_hints(asked).values()))
+    try:
+        read = document.load(first, request)
+    except (TypeError, ValueError) as exc:
+        raise SparkError(f"{exc}", name, "Give the whole collection the same release") from exc
+    return {"changed": False, **document.plain(asked(read, check))}
+
+
+def answer_type(name: str) -> type[Any]:
+    """The dataclass that a call returns."""
+    return typing.cast("type[Any]", typing.get_type_hints(function(name))["return"])
+
+
+def read(name: str, result: Any, host: str) -> Any:
+    """On the controller: the result of a task as the answer of the call; fields that Ansible adds are left out.
+
+    Raises:
+        SparkError: A field is missing, or is not of its kind.
+    """
+    answer = answer_type(name)
+    with json_text.Reading(f"what this machine answered ({name}) cannot be used", host, REMEDY):
+        if not isinstance(result, Mapping):
+            raise ValueError(f"it is {strict.quoted(result)}, expected a mapping")
+        ours = {item.name for item in fields(answer)} - {"diff"}
+        return document.load(answer, {"diff": (), **{key: value for key, value in result.items() if key in ours}})

@@ -1,0 +1,52 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Kinds of fields that come from another machine: a type for people and mypy, a parser for :mod:`_base.document`.
+
+What ends up in a file, a command or an address of another machine has a kind; :data:`Words` are for people only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
+
+
+def _or_empty(parse: Callable[[Any], str]) -> Callable[[Any], str]:
+    return lambda value: "" if value == "" else parse(value)
+
+
+Words = Annotated[str, strict.words]
+Word = Annotated[str, strict.word]
+Host = Annotated[str, strict.host]
+Interface = Annotated[str, strict.interface]
+RdmaDevice = Annotated[str, strict.rdma_device]
+Address = Annotated[str, strict.address]
+Ipv4 = Annotated[str, strict.ipv4]
+Destination = Annotated[str, strict.destination]  # of a route
+Mac = Annotated[str, strict.mac]
+Guid = Annotated[str, strict.guid]
+GidText = Annotated[str, strict.gid]
+PciDomain = Annotated[str, strict.pci_domain]
+FileMode = Annotated[str, strict.mode]
+Switch = Annotated[str, strict.switch]
+PublicKey = Annotated[str, strict.public_key]
+KnownHosts = Annotated[str, strict.known_hosts]
+Flag = Annotated[bool, strict.flag]
+Number = Annotated[float, strict.number]
+Whole = Annotated[int, strict.whole()]
+Count = Annotated[int, strict.whole(0)]
+Port = Annotated[int, strict.whole(1, 65535)]
+Octet = Annotated[int, strict.whole(0, 255)]  # of a cage, rail or port of a device
+Diff = list[dict[str, Any]]  # of an answer, as Ansible shows it; nobody decides by it
+# The same, or an empty text for nothing.
+WordOrEmpty = Annotated[str, _or_empty(strict.word)]
+HostOrEmpty = Annotated[str, _or_empty(strict.host)]
+InterfaceOrEmpty = Annotated[str, _or_empty(strict.interface)]
+AddressOrEmpty = Annotated[str, _or_empty(strict.address)]
+MacOrEmpty = Annotated[str, _or_empty(strict.mac)]
+SwitchOrEmpty = Annotated[str, _or_empty(strict.switch)]
+PublicKeyOrEmpty = Annotated[str, _or_empty(strict.public_key)]
