@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,6 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2
     cages,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import NodeInput, Plan
+from rules import Found, of_findings
 
 GUID = "4cbb:4703:0000:0001"
 
@@ -122,15 +125,9 @@ def sparks(count: int, **changes: Any) -> dict[str, NodeInput]:
     return {f"spark{number + 1}": spark(number, **changes) for number in range(count)}
 
 
-def everything(made: Plan) -> str:
-    """All that a plan says, to be read as a whole."""
-    lines = [made.topology or "no topology"]
-    lines += [f"! {finding.severity}: {finding}" for finding in made.findings]
-    lines += [f"  {line}" for line in (*made.cable_map, *made.summary)]
-    for host, fact in made.facts.items():
-        lines.append(f"  {host} is reached at {fact.cluster_address} ({fact.cluster_interface})")
-        lines += [f"  {host} rail {r.index}: {r.segment or f'{r.edge}, to {r.neighbor}'}" for r in fact.rails]
-        lines += [
-            f"  {host} cage {c.cage}: {c.source}, {c.switch or f'{c.far_host} cage {c.far_cage}'}" for c in fact.cables
-        ]
-    return "\n".join(line.rstrip() for line in lines)
+def of_plan(made: Plan, name: str = "") -> list[Found]:
+    """What is found, and a digest of the facts; with a name also what is printed."""
+    facts = json.dumps({host: fact.as_dict() for host, fact in made.facts.items()}, sort_keys=True)
+    digest = hashlib.sha256(facts.encode()).hexdigest()[:10] if made.facts else "no facts"
+    printed = "\n  ".join(line.rstrip() for line in (*made.cable_map, *made.summary))
+    return [*of_findings(made.findings), (f"{made.topology} {digest}", name, printed)]

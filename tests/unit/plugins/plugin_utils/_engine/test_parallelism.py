@@ -18,7 +18,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parall
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Architecture
 from hypothesis import given
 from hypothesis import strategies as st
-from whole_texts import read_whole
+from rules import first_words, hold, of_findings
 
 
 def choose(model, nodes, asked=None, engine="vllm"):
@@ -264,21 +264,18 @@ SPLITS = [
 ]  # fmt: skip
 
 
-def test_every_word_about_every_split():
-    def said(model, nodes, asked, engine):
-        parallel, problems = choose(model, nodes, asked, engine)
-        if parallel is None:
-            return "\n".join(map(str, problems))
-        sizes = f"tensor {parallel.tensor}, pipeline {parallel.pipeline}, data {parallel.data}"
-        return f"{sizes}{', experts whole' if parallel.expert else ''}: {parallel.reason}"
-
-    told = [
-        (f"{name} on {nodes}, {asked} with {engine}".replace("Asked(tensor=0, pipeline=0, data=0, ", "("), said(*how))
-        for name, *how in SPLITS
-        for _model, nodes, asked, engine in [how]
-    ]
-    found, expected = read_whole("splits.txt", told)
-    assert found == expected
+def test_how_every_model_is_split():
+    told = []
+    for name, model, nodes, asked, engine in SPLITS:
+        wanted = "".join(f", {key} {value}" for key, value in vars(asked).items() if value != getattr(Asked(), key))
+        made, problems = choose(model, nodes, asked, engine)
+        found = of_findings(problems)
+        if made:
+            whole = " experts whole" if made.expert else ""
+            sizes = f"tensor {made.tensor} pipeline {made.pipeline} data {made.data}{whole}"
+            found.append((sizes, first_words(made.reason), made.reason))
+        told.append((f"{name} on {nodes} with {engine}{wanted}", found))
+    hold("splits", told)
 
 
 def test_what_serves_instead_of_replicas():

@@ -18,11 +18,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan i
     plan,
     verify,
 )
-from fabric_inputs import everything, ring, spark, spark_cages, sparks, wired
+from fabric_inputs import of_plan, ring, spark, spark_cages, sparks, wired
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rules import hold
 from sysfs_tree import gid_of, link_local_gid
-from whole_texts import read_whole
 
 MAC = "4c:bb:47:2e:10:4f"
 
@@ -463,17 +463,14 @@ MORE: list[tuple[str, Any, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-def test_every_word_about_every_machine() -> None:
+def test_what_is_found_of_every_machine() -> None:
     cases = [
         *REFUSALS,
         *((text, nodes, wanted, "") for nodes, wanted, text in ((sparks(2, change=c), w, t) for c, w, t in WARNINGS)),
         *((t, {"a": spark(0, interfaces=i, routes=r), "b": spark(1)}, {}, "") for i, r, t in OVERLAPS),
         *((*case, "") for case in MORE),
     ]
-    said, expected = read_whole(
-        "machines.txt", ((name, everything(plan(nodes, Settings(**wanted)))) for name, nodes, wanted, _text in cases)
-    )
-    assert said == expected
+    hold("machines", ((name, of_plan(plan(nodes, Settings(**wanted)))) for name, nodes, wanted, _text in cases))
 
 
 # --- properties ------------------------------------------------------------------------------------------------------
@@ -859,11 +856,9 @@ SEEN: list[tuple[str, Any, Any]] = [
 ]  # fmt: skip
 
 
-def test_every_word_about_what_was_measured() -> None:
-    said, expected = read_whole(
-        "measured.txt", ((name, everything(verify(facts, found))) for name, facts, found in SEEN)
-    )
-    assert said == expected
+def test_what_is_found_in_what_was_measured() -> None:
+    made = [(name, verify(facts, found)) for name, facts, found in SEEN]
+    hold("measured", ((name, of_plan(one, name if name == "all is well" else "")) for name, one in made))
 
 
 def test_a_verified_fact_says_so_and_a_refused_one_does_not() -> None:

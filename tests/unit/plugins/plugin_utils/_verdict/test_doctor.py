@@ -27,8 +27,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.obser
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import causes, doctor, limits
+from rules import hold, of_verdicts
 from status_documents import ELSEWHERE, SERVICE, said
-from whole_texts import of_verdicts, read_whole
 
 HOSTS = ("spark1", "spark2")
 HALVES = ("rocep1s0f0", "roceP2p1s0f0")
@@ -339,7 +339,7 @@ def test_a_machine_that_the_head_does_not_reach():
     assert worse(run(status={**SERVES, "nodes": nodes})) == [("peers_unreachable", "fail", ("spark2",), "")]
 
 
-# --- every word
+# --- everything that is found
 
 
 def nodes_say(**changed):
@@ -357,7 +357,7 @@ def service_says(**changed):
 
 
 NO_MEMORY, DOWN = (int(limits.limits()[name].value) for name in ("no_memory_per_hour", "links_down_per_day"))
-# Arguments of run(); what is said is in the fixture.
+# Arguments of run(); what is found is in the fixtures.
 MORE = {
     "nothing is wrong": {},
     "lines without a fault": {"observed": lines("no_memory", 1)},
@@ -422,7 +422,7 @@ def findings_of(*made):
     return {"findings": list(made)}
 
 
-def test_every_word_about_every_fault():
+def test_what_is_found_of_every_fault():
     cases = {
         **{name: {"observed": observed} for name, (observed, *_expected) in FAULTS.items()},
         **{name: {"observed": observed} for name, observed in NOT_MEASURED.items()},
@@ -444,8 +444,7 @@ def test_every_word_about_every_fault():
     usual = run().verdicts
     told = {name: [one for one in run(**how).verdicts if one not in usual] for name, how in cases.items()}
     told["nothing is wrong"] = usual
-    said, expected = read_whole("doctor.txt", ((name, of_verdicts(found)) for name, found in told.items()))
-    assert said == expected
+    hold("doctor", ((name, of_verdicts(found)) for name, found in told.items()))
 
 
 @pytest.mark.parametrize(

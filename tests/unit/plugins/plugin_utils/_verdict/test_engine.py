@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import engine, limits
 from engine_plans import cluster_plans
-from whole_texts import of_verdicts, read_whole
+from rules import hold, of_verdicts
 
 PLANS = cluster_plans(2)
 HEAD = PLANS["spark1"].heads[0]
@@ -162,7 +162,7 @@ def test_cables_to_nodes_without_the_service_carry_nothing_of_it():
 
 
 MEASURED = answered()["answer"]
-# Arguments of judged(); what is said is in the fixture.
+# Arguments of judged(); what is found is in the fixtures.
 MORE = {
     "all is well": {},
     "no answer": {"answer": failed("no token: it ran out of memory")},
@@ -206,12 +206,11 @@ MORE = {
 }
 
 
-def test_every_word_about_every_answer():
+def test_what_is_found_of_every_answer():
     usual = list(judged().values())
     told = {name: [one for one in judged(**how).values() if one not in usual] for name, how in MORE.items()}
     told["all is well"] = usual
-    said, expected = read_whole("engine.txt", ((name, of_verdicts(found)) for name, found in told.items()))
-    assert said == expected
+    hold("engine", ((name, of_verdicts(found)) for name, found in told.items()))
 
 
 def test_the_document_has_what_was_judged():

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +20,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict impor
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import BY_NAME
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.limits import limits
 from fabric_rates import DEVICES, READY, Figures, fabric, gids, port, scheduled
+from rules import hold, of_verdicts
 
 A, B = DEVICES
 C, D = "rocep1s0f1", "roceP2p1s0f1"  # of the other cage
@@ -274,49 +274,21 @@ def test_every_fault_has_its_cause(name: str) -> None:
     assert BY_NAME[cause].remedy
 
 
-# All that is said of each fault, to be read as a whole. Written anew, to be read again: WRITE_FIXTURES=1 pytest -n0 …
-SAID = Path(__file__).parents[3] / "fixtures/verdicts/fabric.txt"
-
-
-def everything(found: judge.Judged) -> str:
-    lines: list[str] = []
-    for one in found.verdicts:
-        limit = f" of {one.limit[0].value:g} {one.limit[0].unit}" if one.limit else ""
-        own = BY_NAME[one.cause].remedy if one.cause else ""
-        lines += [
-            f"{one.outcome} {one.check} ({one.scope}) {' - '.join(one.hosts)} {one.device}: {one.value:g}{limit}",
-            f"  {one.found}" + (f": {one.cause}" if one.cause else ""),
-            *(f"  | {line}" for line in one.evidence),
-            *([f"  > {one.remedy}"] if one.remedy != own else []),
-        ]
-        said = judge.finding(one)
-        lines += [f"  ! {said.severity}: {said}"] if one.outcome in ("fail", "warn") else []
-    lines += [f"  {line}" for line in judge.lines(found)]
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def test_every_word_about_every_fault() -> None:
-    made = {
-        name: everything(judged(figures, **changes)) for name, (_cause, _outcome, figures, changes) in FAULTS.items()
-    }
-    made["nothing is wrong"] = everything(judged(Figures(), pings={}))
-    made["four machines, one slow"] = everything(
-        judged(Figures(alone={("spark3", A): 13.0}, together={("spark3", A): 13.0}), fabric(4))
+def test_what_is_found_of_every_fault() -> None:
+    made = {name: judged(figures, **changes) for name, (_cause, _outcome, figures, changes) in FAULTS.items()}
+    made["nothing is wrong"] = judged(Figures(), pings={})
+    made["four machines, one slow"] = judged(
+        Figures(alone={("spark3", A): 13.0}, together={("spark3", A): 13.0}), fabric(4)
     )
-    made["three machines, one answers slowly over its second half"] = everything(
-        judged(Figures(alone={("spark1", B): 60.0}), fabric(3))
+    made["three machines, one answers slowly over its second half"] = judged(
+        Figures(alone={("spark1", B): 60.0}), fabric(3)
     )
-    made["four machines, a half of two is slow"] = everything(
-        judged(Figures(alone={("spark3", A): 13.0, ("spark4", B): 14.0}), fabric(4))
+    made["four machines, a half of two is slow"] = judged(
+        Figures(alone={("spark3", A): 13.0, ("spark4", B): 14.0}), fabric(4)
     )
-    made["soft RoCE"] = everything(
-        judged(Figures(alone={A: 0.13, B: 0.2}, latency=900.0), ready=both(software=list(DEVICES)))
-    )
-    made["the engine runs"] = everything(judged(Figures(latency=40.0), ready=both(busy=["x"])))
-    text = "".join(f"# {name}\n{said}\n\n" for name, said in made.items())
-    if os.environ.get("WRITE_FIXTURES"):
-        SAID.write_text(text)
-    assert text == SAID.read_text()
+    made["soft RoCE"] = judged(Figures(alone={A: 0.13, B: 0.2}, latency=900.0), ready=both(software=list(DEVICES)))
+    made["the engine runs"] = judged(Figures(latency=40.0), ready=both(busy=["x"]))
+    hold("fabric", ((name, of_verdicts(found.verdicts)) for name, found in made.items()))
 
 
 @pytest.mark.parametrize(

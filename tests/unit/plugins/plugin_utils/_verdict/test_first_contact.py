@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import first_contact
-from whole_texts import of_verdicts, read_whole
+from rules import hold, of_verdicts
 
 HALVES = {"enp1s0f0np0": "p0", "enP2p1s0f0np0": "p0", "enp1s0f1np1": "p1", "enP2p1s0f1np1": "p1"}
 
@@ -97,7 +97,7 @@ def without(*names):
 
 PORT = "/sys/class/net/enp1s0f0np0"
 NETWORKD = "  2 enp1s0f0np0 ether routable configured\n  3 enP2p1s0f0np0 ether routable configured\n"
-# What machines print; what is said of it is in the fixture.
+# What machines print; what is found in it is in the fixtures.
 PRINTED = {
     "as assumed": [spark(), spark()],
     "nothing": [{}],
@@ -142,7 +142,7 @@ PRINTED = {
 }
 
 
-def test_every_word_about_what_machines_print():
+def test_what_is_found_in_what_machines_print():
     usual = first_contact.judge({"spark1": spark(), "spark2": spark()})
     told = {}
     for name, machines in PRINTED.items():
@@ -151,5 +151,4 @@ def test_every_word_about_what_machines_print():
             {(one.check, one.outcome, one.found) for one in usual} if name not in ("as assumed", "no machine") else ()
         )
         told[name] = [one for one in found if (one.check, one.outcome, one.found) not in known]
-    said, expected = read_whole("first_contact.txt", ((name, of_verdicts(found)) for name, found in told.items()))
-    assert said == expected
+    hold("first_contact", ((name, of_verdicts(found)) for name, found in told.items()))
