@@ -52,7 +52,7 @@ def run(name: str, request: Mapping[str, Any], check: bool) -> dict[str, Any]:
     asked = function(name)
     first = next(iter(typing.get_type_hints(asked).values()))
     try:
-        read = document.load(first, request)
+        read = document.load(first, request, spoken=True)
     except (TypeError, ValueError) as exc:
         raise SparkError(f"{exc}", name, "Give the whole collection the same release") from exc
     return {"changed": False, **document.plain(asked(read, check))}

@@ -17,6 +17,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
 _SCALARS: dict[Any, tuple[type, ...]] = {str: (str,), int: (int,), float: (int, float), bool: (bool,)}
 _KINDS: dict[Any, dict[str, Any]] = {}  # types of the fields, by class
@@ -29,10 +30,14 @@ def one_of(*allowed: str) -> Mapping[str, Any]:
 
 
 LARGEST = 2**63 - 1
+TRUE = {**dict.fromkeys(("true", "yes", "on", "1"), True), **dict.fromkeys(("false", "no", "off", "0"), False)}
 
 
-def load(cls: type[Any], values: Any, where: str = "") -> Any:
-    """An instance of a dataclass; :class:`TypeError` or :class:`ValueError` says what does not fit, and where."""
+def load(cls: type[Any], values: Any, where: str = "", spoken: bool = False) -> Any:
+    """An instance of a dataclass; :class:`TypeError` or :class:`ValueError` says what does not fit, and where.
+
+    ``spoken``: numbers and truth values may be texts, as variables of a command line are (``-e port=8443``).
+    """
     if not isinstance(values, Mapping):
         raise TypeError(f"{where or cls.__name__} is {values!r:.60}, not a mapping")
     kinds = _kinds(cls)
@@ -43,7 +48,7 @@ def load(cls: type[Any], values: Any, where: str = "") -> Any:
     made = {}
     for item in fields(cls):
         if item.name in values:
-            made[item.name] = _value(kinds[item.name], values[item.name], prefix + item.name)
+            made[item.name] = _value(kinds[item.name], values[item.name], prefix + item.name, spoken)
             allowed = item.metadata.get("enum")
             if allowed and made[item.name] not in allowed:
                 words = ", ".join(repr(word) for word in allowed)
@@ -86,29 +91,34 @@ def _is_required(item: Any) -> bool:
     return item.default is MISSING and item.default_factory is MISSING
 
 
-def _value(kind: Any, value: Any, where: str) -> Any:
+def _value(kind: Any, value: Any, where: str, spoken: bool = False) -> Any:
     if is_dataclass(kind):
-        return load(typing.cast("type[Any]", kind), value, where)
+        return load(typing.cast("type[Any]", kind), value, where, spoken)
     arguments = typing.get_args(kind)
     if hasattr(kind, "__metadata__"):  # Annotated
         try:
-            return kind.__metadata__[0](value)
+            return kind.__metadata__[0](_meant(kind.__origin__, value) if spoken else value)
         except ValueError as exc:
             raise ValueError(f"{where} {exc}") from exc
-    if typing.get_origin(kind) is typing.Union:  # Optional
-        return None if value is None else _value(arguments[0], value, where)
+        except SparkError as exc:
+            raise ValueError(f"{where}: {exc.found}") from exc
     made = typing.get_origin(kind)
+    if made is typing.Union:  # Optional
+        nothing = value is None or (spoken and value == "" and arguments[0] is not str)
+        return None if nothing else _value(arguments[0], value, where, spoken)
     if made in (tuple, list):
         if not isinstance(value, (list, tuple)):
             raise TypeError(f"{where} is {value!r:.60}, not a list")
-        return made(_value(arguments[0], item, f"{where}[{number}]") for number, item in enumerate(value))
+        return made(_value(arguments[0], item, f"{where}[{number}]", spoken) for number, item in enumerate(value))
     if made is Mapping:
         if not isinstance(value, Mapping):
             raise TypeError(f"{where} is {value!r:.60}, not a mapping")
         return {
-            _value(arguments[0], key, where): _value(arguments[1], item, f"{where}.{key}")
+            _value(arguments[0], key, where): _value(arguments[1], item, f"{where}.{key}", spoken)
             for key, item in value.items()
         }
+    if spoken:
+        value = _meant(kind, value)
     if not isinstance(value, _SCALARS[kind]) or (isinstance(value, bool) and kind is not bool):
         raise TypeError(f"{where} is {value!r:.60}, expected {_WORDS[kind]}")
     if isinstance(value, str) and strict.CONTROLS.search(value):
@@ -116,6 +126,21 @@ def _value(kind: Any, value: Any, where: str) -> Any:
     if isinstance(value, (int, float)) and not -LARGEST <= value <= LARGEST:  # nor NaN, which JSON can bring
         raise ValueError(f"{where} is no number of 64 bits")
     return kind(value)  # also where Ansible hands over a type of its own
+
+
+def _meant(kind: Any, value: Any) -> Any:
+    """What a text says where something else is expected, and the text of a number where a text is."""
+    if kind is str and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return str(value)
+    if kind not in (int, float, bool) or not isinstance(value, str):
+        return value
+    text = value.strip().lower()
+    if kind is bool:
+        return TRUE.get(text, value)
+    try:
+        return kind(text)
+    except ValueError:
+        return value
 
 
 def _schema_of(kind: Any) -> dict[str, Any]:

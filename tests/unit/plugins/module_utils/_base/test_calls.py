@@ -15,8 +15,9 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import packages
 from ansible_collections.sparkmatrix.cluster.plugins.modules import node
 from module_runner import run_module
 
@@ -82,4 +83,13 @@ def test_an_answer_is_read_by_its_kinds() -> None:
         with pytest.raises(SparkError) as caught:
             calls.read("packages", lie, "spark1")
         assert caught.value.where == "spark1"
-    assert strict.words("x")  # kinds are parsers
+
+
+def test_a_request_may_be_spoken_on_a_command_line() -> None:
+    """``-e`` makes texts of numbers and truth values."""
+    read = document.load(packages.Wanted, {"names": [7], "start": "no", "recommends": "True"}, spoken=True)
+    assert read == packages.Wanted(("7",), recommends=True, start=False)
+    with pytest.raises(TypeError, match="start"):
+        document.load(packages.Wanted, {"names": [], "start": "perhaps"}, spoken=True)
+    with pytest.raises(TypeError, match="start"):
+        document.load(packages.Wanted, {"names": [], "start": "no"})
