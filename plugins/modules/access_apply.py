@@ -114,8 +114,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.apply 
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import ssh_connection
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.rollback import SECONDS
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.network import ssh_connection
 
 
 def main() -> None:

@@ -24,9 +24,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import p
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import ssh_connection
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import management
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import on_disk
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import settings as managed_settings
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.network import network, ssh_connection
 
 DIRECTORY = paths.SSH
 KEY = f"{DIRECTORY}/id_ed25519"
@@ -61,7 +62,7 @@ def look(machine: Machine, user: str, *, rotate: bool = False, check_mode: bool 
         # A zone (fe80::1%eth0) means something here only.
         connection=[end if end.isdigit() else canonical(end) for end in ssh_connection(machine) or ()],
         ssh_ports=sorted(sshd.ports(machine)),
-        network=network(machine),
+        network=management.read(machine),
         fact=on_disk(machine),
         account=_exists(user),
         jail=machine.exists(managed_settings.record_path(fail2ban.SETTINGS)),

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, sentence
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.hardware import hardware
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Diff, Flag, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import leftover_units
@@ -27,7 +28,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files
     known,
     remove_set,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.hardware import hardware
 
 SET = "fabric_peermem"
 FILE = "/etc/modules-load.d/sparkmatrix-peermem.conf"

@@ -20,19 +20,20 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import listening, meminfo, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner, search_path
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.hardware import hardware
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import network
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import (
     ibdev2netdev,
     leftover_units,
+    management,
     netplan,
     show_gids,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_health, settled
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.hardware import hardware
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.network import network, rdma_interfaces
 
 # What is read only when asked for: each costs time, or is nobody's business outside its layers.
 PARTS = ("rdma", "gids", "kernel_log", "gpu", "clocks", "nccl", "session", "settled")
@@ -67,7 +68,7 @@ def gather(request: Request, machine: Machine | None = None, gpu_runner: Runner 
     uname = os.uname()
     # Most of the time is spent waiting for programs, so they run side by side.
     with ThreadPoolExecutor(max_workers=8) as pool:
-        net = pool.submit(network, machine, request.connection_host)
+        net = pool.submit(management.read, machine, request.connection_host)
         kind = pool.submit(hardware, machine)
         states = pool.submit(units, machine, request.units)
         pythons = pool.submit(node_health.interpreters, machine.runner, request.interpreters, request.users)
@@ -272,7 +273,7 @@ def halves(machine: Machine) -> list[str]:
     found = fabric_fact.on_disk(machine)
     rails = found.get("rails") if isinstance(found, dict) else None
     named = [rail.get("netdev") for rail in rails or [] if isinstance(rail, dict)] if isinstance(rails, list) else []
-    return [*rdma_interfaces(machine), *(name for name in named if isinstance(name, str))]
+    return [*management.rdma_interfaces(machine), *(name for name in named if isinstance(name, str))]
 
 
 def netplan_files(machine: Machine) -> list[str]:

@@ -10,11 +10,12 @@ import os
 import pwd
 from collections.abc import Callable
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import hardware
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, run_or_leave
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import printable
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import hardware, running_engines
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import running_engines
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import BUSY, NO_GPU, Gpu
 
 GPU_S = 45.0  # torch takes most of it

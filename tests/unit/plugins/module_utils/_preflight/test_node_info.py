@@ -9,11 +9,11 @@ import os
 from pathlib import Path
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import hardware as machines
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import machine as base_machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import network as net
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import hardware as machines
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import network as net
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_health
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_info as ni
 from hypothesis import given

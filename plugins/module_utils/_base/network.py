@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,15 +13,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import j
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import ibdev2netdev
 
 _MAX_ANCESTORS = 24
 
 
 def network(machine: Machine, connection_host: str = "") -> dict[str, Any]:
-    """Interfaces and routes from ``ip -j`` (iproute2), the ports of RDMA devices, the management address that the
-    fabric fact keeps, and the interface that carries Ansible's connection."""
+    """Interfaces and routes from ``ip -j`` (iproute2), and the interface that carries Ansible's connection."""
     interfaces = parse_addresses(machine.output("ip", "-j", "-d", "addr", "show"))
     routes = parse_routes(machine.output("ip", "-j", "route", "show", "table", "all"))
     rules = parse_rules(machine.output("ip", "-j", "-4", "rule", "show"))
@@ -34,8 +30,6 @@ def network(machine: Machine, connection_host: str = "") -> dict[str, Any]:
         address = next((a["address"] for i in interfaces or [] if i["name"] == carrier for a in i["addresses"]), None)
     return {
         "interfaces": interfaces,
-        "rdma_interfaces": rdma_interfaces(machine),
-        "kept": kept_management(machine),
         "routes": routes,
         "rules": rules,
         "default_gateway": gateway and {"address": gateway["gateway"], "interface": gateway["dev"]},
@@ -43,25 +37,6 @@ def network(machine: Machine, connection_host: str = "") -> dict[str, Any]:
         "connection_interface": carrier,
         "connection_source": source,
     }
-
-
-def rdma_interfaces(machine: Machine) -> list[str]:
-    """Those of the ConnectX-7. Software devices (rxe, siw) stand on interfaces that are no fabric."""
-    with contextlib.suppress(SparkError):
-        ports = ibdev2netdev.read(machine.sysfs)
-        return sorted({port.netdev for port in ports if port.netdev and port.driver == "mlx5_core"})
-    return []
-
-
-def kept_management(machine: Machine) -> dict[str, Any] | None:
-    """Of the fabric fact as it is on disk, whatever release wrote it; None without one. With what the machine is called
-    there, for who writes an inventory anew."""
-    with contextlib.suppress(KeyError, TypeError):
-        found = fabric_fact.on_disk(machine)
-        own = {"address": str(found["management_address"]), "interface": str(found.get("management_interface") or "")}
-        numbers = {name: found[name] for name in ("rank", "nodes") if type(found.get(name)) is int}
-        return {**own, "host": str(found.get("host") or ""), **numbers}
-    return None
 
 
 def _plain(interface: Mapping[str, Any]) -> set[str]:

@@ -1,0 +1,40 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""The node's network with what the choice of its management address needs (``plugin_utils/_fabric/management.py``)."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import network
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact, ibdev2netdev
+
+
+def read(machine: Machine, connection_host: str = "") -> dict[str, Any]:
+    """The network, the interfaces of the ConnectX-7 and the management address that the fabric fact keeps."""
+    found = network.network(machine, connection_host)
+    return {**found, "rdma_interfaces": rdma_interfaces(machine), "kept": kept_management(machine)}
+
+
+def rdma_interfaces(machine: Machine) -> list[str]:
+    """Those of the ConnectX-7. Software devices (rxe, siw) stand on interfaces that are no fabric."""
+    with contextlib.suppress(SparkError):
+        ports = ibdev2netdev.read(machine.sysfs)
+        return sorted({port.netdev for port in ports if port.netdev and port.driver == "mlx5_core"})
+    return []
+
+
+def kept_management(machine: Machine) -> dict[str, Any] | None:
+    """Of the fabric fact as it is on disk, whatever release wrote it; None without one. With what the machine is called
+    there, for who writes an inventory anew."""
+    with contextlib.suppress(KeyError, TypeError):
+        found = fact.on_disk(machine)
+        own = {"address": str(found["management_address"]), "interface": str(found.get("management_interface") or "")}
+        numbers = {name: found[name] for name in ("rank", "nodes") if type(found.get(name)) is int}
+        return {**own, "host": str(found.get("host") or ""), **numbers}
+    return None
