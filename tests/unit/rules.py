@@ -52,9 +52,9 @@ def hold(topic: str, cases: Iterable[tuple[str, Iterable[Found]]]) -> None:
     lines: list[str] = []
     texts: dict[str, str] = {}
     for name, found in cases:
-        held = set()
+        held: list[str] = []
         for what, rule, text in found:
-            held.add(" ".join(what.split()))
+            held.append(" ".join(what.split()))
             texts.setdefault(" ".join(rule.split()), text.replace(f"{ROOT}/", ""))
         lines.append(f"{name}: {'; '.join(sorted(held)) or 'nothing'}")
     _compare("rules.txt", topic, lines)
