@@ -5,7 +5,7 @@
 
 """Make the option table of one version of an engine from its Python files, without importing them.
 
-    make_option_table.py vllm|sglang|tensorrt-llm|ray VERSION TREE [--write]
+    make_option_table.py vllm|sglang|tensorrt-llm|ray VERSION TREE [--write] [--differs-from NEWER]
 
 TREE holds the package: the site-packages of an environment where the engine is installed, or an unpacked wheel
 (``pip download --no-deps vllm==X && unzip -q vllm-*.whl '*.py' -d TREE``). The table goes to standard output, or with
@@ -20,14 +20,16 @@ from __future__ import annotations
 
 import argparse
 import ast
+import itertools
 import json
 import pathlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 TABLES = pathlib.Path(__file__).resolve().parents[1] / "plugins/plugin_utils/_engine/versions"
 Kind = Any  # "flag", "int", "size", "float", "str", "json", "list", or a list of choices
+WIDTH = 116
 INVERSES = {"--enable-": "--disable-", "--disable-": "--enable-"}
 SIZES = {
     "max_model_len",
@@ -420,16 +422,41 @@ def make(engine: str, version: str, tree: pathlib.Path) -> dict[str, Any]:
 
 
 def dump(table: Mapping[str, Any]) -> str:
-    """JSON with one option per line, so that a new version shows as a small difference."""
-    lines = [f' "{key}": {json.dumps(value)}' for key, value in table.items() if isinstance(value, (str, int))]
+    """JSON in which names with the same first letter share lines, so that a new version shows as a small difference."""
+    lines = []
     for key, value in table.items():
+        name, text = json.dumps(key), json.dumps(value)
         if isinstance(value, dict):
-            inner = ",\n".join(f"  {json.dumps(name)}: {json.dumps(kind)}" for name, kind in value.items())
-            lines.append(f' "{key}": {{\n{inner}\n }}' if inner else f' "{key}": {{}}')
+            text = _block("{}", [f"{json.dumps(item)}: {json.dumps(kind)}" for item, kind in value.items()])
         elif isinstance(value, list):
-            inner = ",\n".join(f"  {json.dumps(item)}" for item in value)
-            lines.append(f' "{key}": [\n{inner}\n ]' if inner else f' "{key}": []')
+            text = _block("[]", [json.dumps(item) for item in value])
+        lines.append(f" {name}: {text}")
     return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def difference(table: Mapping[str, Any], newest: Mapping[str, Any]) -> dict[str, Any]:
+    """What :mod:`_engine.option_tables` makes ``table`` of, where it has ``newest``."""
+    made: dict[str, Any] = {"engine": table["engine"], "version": table["version"], "differs_from": newest["version"]}
+    for part, value in table.items():
+        if part not in made:
+            own, other = (
+                one if isinstance(one, dict) else dict.fromkeys(one, True) if isinstance(one, list) else {"": one}
+                for one in (value, newest[part])
+            )
+            changed = {name: own.get(name) for name in sorted({**own, **other}) if own.get(name) != other.get(name)}
+            made |= {part: changed} if changed else {}
+    return made
+
+
+def _block(brackets: str, items: Sequence[str]) -> str:
+    lines: list[str] = []
+    for _letter, alike in itertools.groupby(items, lambda item: item.lstrip('"-').removeprefix("VLLM_")[:1]):
+        lines.append("")
+        for item in alike:
+            lines += [""] if lines[-1] and len(lines[-1]) + len(item) > WIDTH else []
+            lines[-1] += f" {item}," if lines[-1] else f"  {item},"
+    inner = "\n".join(lines).rstrip(",")
+    return f"{brackets[0]}\n{inner}\n {brackets[1]}" if inner else brackets
 
 
 def main(argv: list[str]) -> int:
@@ -438,8 +465,13 @@ def main(argv: list[str]) -> int:
     parser.add_argument("version")
     parser.add_argument("tree", type=pathlib.Path)
     parser.add_argument("--write", action="store_true", help="into plugins/plugin_utils/_engine/versions")
+    parser.add_argument("--differs-from", metavar="NEWER", help="write only what the table of this version has not")
     options = parser.parse_args(argv)
-    text = dump(make(options.engine, options.version, options.tree))
+    table = make(options.engine, options.version, options.tree)
+    if options.differs_from:
+        newer = TABLES / f"{options.engine}-{options.differs_from}.json"
+        table = difference(table, json.loads(newer.read_text(encoding="utf-8")))
+    text = dump(table)
     if options.write:
         (TABLES / f"{options.engine}-{options.version}.json").write_text(text, encoding="utf-8")
     else:

@@ -74,10 +74,28 @@ def load(engine: str, version: str) -> Table | None:
     for known in versions(engine) if version else ():
         if matching(known, 2) != matching(version, 2):
             continue
-        table = Table(**json_text.mapping((DIRECTORY / f"{engine}-{known}.json").read_bytes()))
+        table = Table(**document(engine, known))
         if matching(known, table.parts) == matching(version, table.parts):
             return table
     return None
+
+
+def document(engine: str, version: str) -> dict[str, Any]:
+    """Of an older version the file has what differs from the newest one: names, and ``null`` for what is not there."""
+    own = dict(json_text.mapping((DIRECTORY / f"{engine}-{version}.json").read_bytes()))
+    newer = own.pop("differs_from", "")
+    if not newer:
+        return own
+    made = document(engine, newer)
+    for part, change in own.items():
+        named = made[part]
+        if isinstance(change, dict):
+            names = {**(named if isinstance(named, dict) else dict.fromkeys(named, True)), **change}
+            kept = {name: kind for name, kind in sorted(names.items()) if kind is not None}
+            made[part] = kept if isinstance(named, dict) else list(kept)
+        else:
+            made[part] = change
+    return made
 
 
 def newest(engine: str, version: str) -> Table:

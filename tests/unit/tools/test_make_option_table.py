@@ -10,6 +10,7 @@ import json
 
 import make_option_table as option_table
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
 
 VLLM = {
     "vllm/config/model.py": """
@@ -207,6 +208,19 @@ def test_written_and_read(tmp_path, monkeypatch, capsys):
     written = (tmp_path / "sglang-1.0.json").read_text()
     assert written == capsys.readouterr().out
     assert json.loads(written) == option_table.make("sglang", "1.0", source)
+
+
+def test_an_older_table_is_what_differs(tmp_path, monkeypatch):
+    monkeypatch.setattr(option_table, "TABLES", tmp_path)
+    newest = {"engine": "x", "version": "2", "options": {"--a": "int", "--b": "str"}, "environment": ["A", "B"]}
+    older = {"engine": "x", "version": "1", "options": {"--a": "str", "--c": "int"}, "environment": ["B", "C"]}
+    made = option_table.difference(older, newest)
+    assert made["options"] == {"--a": "str", "--b": None, "--c": "int"}
+    assert made["environment"] == {"A": None, "C": True}
+    for table in (newest, made):
+        (tmp_path / f"x-{table['version']}.json").write_text(option_table.dump(table))
+    monkeypatch.setattr(option_tables, "DIRECTORY", tmp_path)
+    assert option_tables.document("x", "1") == older
 
 
 def test_shipped_tables_are_in_the_tools_form():
