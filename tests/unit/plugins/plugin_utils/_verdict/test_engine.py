@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import engine, limits
 from engine_plans import cluster_plans
 from rules import hold, of_verdicts
@@ -66,53 +65,6 @@ def test_a_healthy_cluster_has_passed_everything():
         "port_filter",
         "gateway",
     }
-
-
-@pytest.mark.parametrize(
-    ("change", "check", "outcome", "cause"),
-    [
-        (
-            {"answer": {"item": ITEM, "msg": "no token: it ran out of memory"}},
-            ("answer", "spark1"),
-            "fail",
-            "not_serving",
-        ),
-        (
-            {"answer": {"item": ITEM, "msg": "a wrong key got HTTP 200", "failed_at": "access"}},
-            ("answer", "spark1"),
-            "fail",
-            "key_not_checked",
-        ),
-        ({"answer": {"item": ITEM, "ready": False, "reason": "check mode"}}, ("answer", "spark1"), "unknown", ""),
-        ({"answer": answered(LOW / 2)}, ("speed", "spark1"), "warn", "below_expectation"),
-        ({"moved": {"spark1": (0, 0), "spark2": (0, 0)}}, ("rdma_used", "spark2"), "fail", "tcp_fallback"),
-        ({"moved": {"spark1": (500, 0), "spark2": (500, 500)}}, ("both_halves", "spark1"), "fail", "one_half_only"),
-        ({"moved": {"spark1": (500, 100), "spark2": (500, 500)}}, ("both_halves", "spark1"), "warn", "one_half_only"),
-        ({"moved": {"spark1": (4, 0), "spark2": (4, 0)}}, ("both_halves", "spark1"), "unknown", ""),
-        ({"moved": {"spark1": (500, 500, 500, 0)}}, ("both_halves", "spark1"), "warn", "one_half_only"),
-        ({"moved": {"spark1": (None, 5), "spark2": (5, 5)}}, ("rdma_used", "spark1"), "unknown", ""),
-        ({"moved": {"spark1": (500, 500)}}, ("rdma_used", "spark2"), "unknown", ""),
-        ({"moved": {"spark1": (-0.0005, 5), "spark2": (5, 5)}}, ("rdma_used", "spark1"), "unknown", ""),
-        (
-            {"ray": {"complete": False, "alive": ["10.0.0.1"], "msg": "1 of 2 nodes"}},
-            ("ray_nodes", "spark1"),
-            "fail",
-            "ray_incomplete",
-        ),
-        (
-            {"filters": {"spark1": {}, "spark2": {"msg": "the kernel lacks inet sparkmatrix_fabric"}}},
-            ("port_filter", "spark2"),
-            "fail",
-            "port_filter_off",
-        ),
-        ({"gateway": [{"item": ITEM, "msg": "nothing listens"}]}, ("gateway", "spark1"), "fail", "gateway_silent"),
-    ],
-)
-def test_every_fault_has_its_cause(change, check, outcome, cause):
-    found = judged(**change)
-    assert (found[check].outcome, found[check].cause) == (outcome, cause)
-    others = {name for name, one in found.items() if one.outcome in ("fail", "warn") and name[0] != check[0]}
-    assert not others
 
 
 def test_a_kind_that_is_not_offered_is_no_verdict():
