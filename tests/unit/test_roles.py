@@ -280,6 +280,17 @@ def test_an_answer_that_decides_it_is_found(task):
     assert {one[2] for one in connections_from_results({"x.yml": tasks})} >= {"seen"}
 
 
+def test_a_task_with_a_secret_is_kept_out_of_the_log():
+    """Those that make, copy or remove one, and what a module returns as ``secret``; one that only looks returns none."""
+    secret = re.compile(r"cluster_secret|\.secret\b")
+    files = [path for room in ("roles", "playbooks") for path in (ROOT / room).rglob("*.yml")]
+    tasks = [one for path in files for one in mappings(yaml.load(path.read_text(), yaml.BaseLoader))]
+    handle = [one for one in tasks if any("." in key and secret.search(f"{key} {one[key]}") for key in one)]
+    shown = [one for one in handle if one.get("no_log") != "true"]
+    assert [one["name"] for one in shown if "'state': 'read'" not in str(one)] == []
+    assert len(handle) > 8
+
+
 def test_no_unit_loses_its_file_before_it_is_stopped():
     """What is cut off in between leaves a unit that runs, and that nothing tells of any more."""
     found = []

@@ -127,12 +127,13 @@ def check_unknown(context: Context) -> Iterator[Finding]:
     where: dict[str, list[str]] = defaultdict(list)
     for host, names in given.items():
         for name in names:
-            if name in slips or (name.startswith(prefixes) and name not in context.variables):
+            gone = name in slips or name in preflight_variables.RENAMED
+            if gone or (name.startswith(prefixes) and name not in context.variables):
                 where[name].append(host)
     for name, hosts in sorted(where.items()):
         if any(fnmatch.fnmatchcase(name, pattern) for pattern in context.settings.ignored_variables):
             continue
-        hint = f"Did you mean {slips[name]}?" if name in slips else ""
+        hint = preflight_variables.RENAMED.get(name) or (f"Did you mean {slips[name]}?" if name in slips else "")
         role = next((prefix for prefix in prefixes if name.startswith(prefix)), "")
         near = [known for known in context.variables if known.startswith(role)]
         hint = hint or spelling.did_you_mean(name, near, prefix=role)

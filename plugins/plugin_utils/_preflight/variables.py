@@ -48,6 +48,8 @@ CONNECTION = (
 )
 # Keys that nobody has for something else.
 KEYS = {key: VARIABLES[key] for key in ENTRY if "_" in key or key in ("engine", "recipe")}
+# Of earlier releases, with what to do now, such as "It is called fabric_mtu now".
+RENAMED: Mapping[str, str] = {}
 # Read by every run.
 ALWAYS = ("preflight", "spark")
 
