@@ -13,10 +13,11 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import planners as access
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._artifacts import planners as artifacts
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._awx import planners as awx
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Planner, run
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Planner, failure, run
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._bench import planners as bench
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import planners as engine
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import planners as fabric
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._gateway import planners as gateway
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._metrics import planners as metrics
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._nccl import planners as nccl
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._os import planners as os_
@@ -40,10 +41,11 @@ PLANNERS: Mapping[str, Planner] = {
     **report.PLANNERS,
     **verdict.PLANNERS,
     **metrics.PLANNERS,
+    **gateway.PLANNERS,
     **web_ui.PLANNERS,
 }
 SPEC: dict[str, dict[str, Any]] = {
-    "planner": {"type": "str", "required": True, "choices": list(PLANNERS)},
+    "planner": {"type": "str", "required": True},
     "options": {"type": "dict", "default": {}},
 }
 
@@ -54,4 +56,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         _spec, args = self.validate_argument_spec(argument_spec=SPEC)
-        return {**result, **run(args["planner"], PLANNERS[args["planner"]], args["options"], task_vars or {})}
+        name = args["planner"]
+        if name not in PLANNERS:
+            return {**result, **failure(f"there is no planner {name}; there are {', '.join(PLANNERS)}")}
+        return {**result, **run(name, PLANNERS[name], args["options"], task_vars or {})}

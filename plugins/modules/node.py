@@ -78,7 +78,9 @@ def main() -> None:
 def carried() -> None:
     """Never called: Ansible sends what it finds imported, and which of it is loaded the call decides."""
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import peermem  # noqa: F401
+    from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import apply as gateway  # noqa: F401
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import packages  # noqa: F401
+    from ansible_collections.sparkmatrix.cluster.plugins.module_utils._web_ui import data  # noqa: F401
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ import make_docs
 import pytest
 import yaml
 from ansible.plugins.action import ActionBase
-from ansible_collections.sparkmatrix.cluster.plugins.action import plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.layers import LAYERS
 from guide_examples import FENCE, GUIDES
@@ -90,13 +89,6 @@ def test_options_are_documented_as_they_are_checked(name: str) -> None:
 
 def test_every_action_is_documented() -> None:
     assert set(ACTIONS) <= set(MODULES)
-
-
-def test_the_documentation_names_every_planner() -> None:
-    options = documentation("plan")["options"]
-    assert options["planner"]["choices"] == list(plan.PLANNERS)
-    text = " ".join(options["planner"]["description"])
-    assert all(f"V({name})" in text for name in plan.PLANNERS)
 
 
 def test_every_module_is_for_users_or_internal() -> None:

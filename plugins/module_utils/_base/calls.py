@@ -24,8 +24,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 PACKAGE = "ansible_collections.sparkmatrix.cluster.plugins.module_utils"
 # Name of the call -> file and function. The module ``node`` carries these files and all that they import.
 CALLS: Mapping[str, str] = {
+    "gateway": "_gateway.apply:ensure",
     "packages": "_managed.packages:ensure",
     "peermem": "_fabric.peermem:ensure",
+    "web_ui_data": "_web_ui.data:move",
 }
 REMEDY = "Find out what runs on this machine: it never answers like this"
 

@@ -36,7 +36,8 @@ TRUE = {**dict.fromkeys(("true", "yes", "on", "1"), True), **dict.fromkeys(("fal
 def load(cls: type[Any], values: Any, where: str = "", spoken: bool = False) -> Any:
     """An instance of a dataclass; :class:`TypeError` or :class:`ValueError` says what does not fit, and where.
 
-    ``spoken``: numbers and truth values may be texts, as variables of a command line are (``-e port=8443``).
+    ``spoken``: as variables of Ansible are, where numbers, truth values and lists may be texts (``-e port=8443``) and
+    null is not given.
     """
     if not isinstance(values, Mapping):
         raise TypeError(f"{where or cls.__name__} is {values!r:.60}, not a mapping")
@@ -47,7 +48,7 @@ def load(cls: type[Any], values: Any, where: str = "", spoken: bool = False) -> 
         raise ValueError(f"unknown keys: {', '.join(prefix + name for name in unknown)}")
     made = {}
     for item in fields(cls):
-        if item.name in values:
+        if item.name in values and not (spoken and values[item.name] is None and not _is_required(item)):
             made[item.name] = _value(kinds[item.name], values[item.name], prefix + item.name, spoken)
             allowed = item.metadata.get("enum")
             if allowed and made[item.name] not in allowed:
@@ -107,6 +108,8 @@ def _value(kind: Any, value: Any, where: str, spoken: bool = False) -> Any:
         nothing = value is None or (spoken and value == "" and arguments[0] is not str)
         return None if nothing else _value(arguments[0], value, where, spoken)
     if made in (tuple, list):
+        if spoken and isinstance(value, str):
+            value = [word for word in value.split(",") if word]
         if not isinstance(value, (list, tuple)):
             raise TypeError(f"{where} is {value!r:.60}, not a list")
         return made(_value(arguments[0], item, f"{where}[{number}]", spoken) for number, item in enumerate(value))

@@ -17,14 +17,23 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths, systemd
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, paths, systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import listening as base_listening
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
+    Address,
+    Diff,
+    Flag,
+    Port,
+    Url,
+    Word,
+    Words,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, alone
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import keys as gateway_keys
@@ -33,7 +42,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway impor
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import status as gateway_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.listeners import Listener
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.names import ETC, LOADED, RUN, SET, UNIT
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import Engine, Settings
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import Engine, Key, Settings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import secret as managed_secret
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File, Result
@@ -49,16 +58,34 @@ RELOAD_TIMEOUT_S = 15.0
 POLL_S = 0.1
 
 
+@dataclass(frozen=True)
+class Request:
+    """``rendered``: files by path, which the controller has made of the settings."""
+
+    state: str = field(default="present", metadata=document.one_of("present", "absent"))
+    settings: Settings = field(default_factory=Settings)
+    rendered: Mapping[str, str] = field(default_factory=dict)
+    keys: Mapping[str, str] = field(default_factory=dict)  # those that were given, by name of the client
+
+
+@dataclass(frozen=True)
+class Place:
+    address: Address
+    port: Port
+
+
 @dataclass
 class Outcome:
-    changed: bool = False
-    action: str = "none"  # none, started, restarted, reloaded, stopped
-    diff: list[dict[str, Any]] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    endpoints: list[str] = field(default_factory=list)
-    firewall: list[str] = field(default_factory=list)
-    ports: list[list[Any]] = field(default_factory=list)  # address and port of each listener
-    sets: list[str] = field(default_factory=list)  # of names.SETS, before
+    """What was done, or in check mode would be."""
+
+    changed: Flag = False
+    action: Word = "none"  # none, started, restarted, reloaded, stopped
+    diff: Diff = field(default_factory=list)
+    warnings: list[Words] = field(default_factory=list)
+    endpoints: list[Url] = field(default_factory=list)
+    firewall: list[Words] = field(default_factory=list)
+    ports: list[Place] = field(default_factory=list)  # where it listens
+    sets: list[Word] = field(default_factory=list)  # of names.SETS, before
 
 
 def listening(ports: Sequence[int]) -> Sequence[Mapping[str, Any]] | None:
@@ -73,6 +100,14 @@ class Node:
     ask: Callable[[str], str] = gateway_status.configuration
     service: Callable[[Wanted], Any] = Service
     listening: Callable[[Sequence[int]], Sequence[Mapping[str, Any]] | None] = listening
+
+
+def ensure(request: Request, check: bool) -> Outcome:
+    """The gateway runs as it was rendered, or is taken away."""
+    if request.state == "absent":
+        return remove(Node(), check_mode=check)
+    keys = tuple(Key(one.name, request.keys.get(one.name, "")) for one in request.settings.keys)
+    return apply(Node(), replace(request.settings, keys=keys), request.rendered, check_mode=check)
 
 
 def unit_mark(text: str) -> str:
@@ -126,7 +161,7 @@ class _Gateway:
             warnings=gateway_listeners.warnings(self.settings, listeners),
             endpoints=gateway_listeners.endpoints(self.settings, listeners, socket.gethostname()),
             firewall=gateway_listeners.firewall(listeners, self.settings.allow_from),
-            ports=[[item.address, item.port] for item in listeners],
+            ports=[Place(item.address, item.port) for item in listeners],
         )
         told = managed_files.apply_set(SET, files, check_mode=True, root=self.machine.root)
         outcome.warnings += self._new_authority(files)
@@ -191,7 +226,7 @@ class _Gateway:
             )
 
     def _engine_key(self, engine: Engine) -> str:
-        if not engine.key_file or (self.check_mode and self.machine.read(engine.key_file) is None):
+        if not engine.key or (self.check_mode and self.machine.read(engine.key_file) is None):
             return ""
         return probe.read_key(self.machine.real(engine.key_file))
 

@@ -29,7 +29,7 @@ def find(machine: Machine, keys: Sequence[Key], *, check_mode: bool = False) -> 
     found = {}
     for key in (*keys, Key(PROBE)):
         own = managed_secret.parse(machine.read(path(key.name)) or "")
-        found[key.name] = key.text or own or ("" if check_mode else secrets.token_urlsafe(BYTES))
+        found[key.name] = key.key or own or ("" if check_mode else secrets.token_urlsafe(BYTES))
     known = [text for text in found.values() if text]
     if len(set(known)) != len(known):
         raise SparkError(

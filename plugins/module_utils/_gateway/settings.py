@@ -2,17 +2,15 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the gateway is asked to be: the options of the module, typed. Checked by :mod:`_gateway.checks`, controller."""
+"""What the gateway is asked to be, typed. Checked by :mod:`_gateway.checks` on the controller."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, ports
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, paths, ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import is_address
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.names import ETC
 
@@ -29,58 +27,19 @@ PATHS = (
     "/v1/responses",
 )
 
-# Options of the module; the role has each as gateway_<option>, but for engines, which come from the plan.
-ARGUMENTS: dict[str, dict[str, Any]] = {
-    "listen": {"type": "list", "elements": "str", "default": []},
-    "port": {"type": "int", "default": 8443},
-    "local_port": {"type": "int", "default": 8081},
-    "engines": {
-        "type": "list",
-        "elements": "dict",
-        "options": {
-            "name": {"type": "str", "required": True},
-            "model": {"type": "str", "required": True},
-            "host": {"type": "str", "default": "127.0.0.1"},
-            "port": {"type": "int", "default": ports.API},
-            "key": {"type": "bool", "default": True, "no_log": False},
-            "key_file": {"type": "path", "default": paths.ENGINE_KEY, "no_log": False},
-            "task": {"type": "str", "choices": ["generate", "embed", "rank"], "default": "generate"},
-        },
-    },
-    "keys": {
-        "type": "list",
-        "elements": "dict",
-        "default": [{"name": "default"}],
-        "no_log": False,
-        "options": {"name": {"type": "str", "required": True}, "key": {"type": "str", "no_log": True}},
-    },
-    "paths": {"type": "list", "elements": "str", "default": list(PATHS)},
-    "max_request_mib": {"type": "int", "default": 8},
-    "requests_per_minute": {"type": "int", "default": 600},
-    "burst": {"type": "int", "default": 100},
-    "concurrent_requests": {"type": "int", "default": 64},
-    "keys_per_address": {"type": "int", "default": 4, "no_log": False},
-    "memory_mib": {"type": "int", "default": 1024},
-    "timeout_s": {"type": "int", "default": 3600},
-    "tls": {"type": "str", "choices": ["off", "own_ca", "files"], "default": "own_ca"},
-    "tls_names": {"type": "list", "elements": "str", "default": []},
-    "tls_certificate": {"type": "str", "default": ""},
-    "tls_certificate_key": {"type": "str", "default": "", "no_log": False},
-    "allow_from": {"type": "list", "elements": "str", "default": []},
-    "limit_nofile": {"type": "int", "default": 16384},
-}
-
 
 @dataclass(frozen=True)
 class Engine:
-    """One engine behind the gateway, as the head reaches it. ``key_file`` empty: it asks for no key."""
+    """One engine behind the gateway, as the head reaches it. ``key``: it asks for the one in ``key_file``."""
 
     name: str
     model: str
     host: str = "127.0.0.1"
     port: int = ports.API
+    key: bool = True
     key_file: str = paths.ENGINE_KEY
-    task: str = "generate"  # what the cluster's own probe asks for
+    # What the cluster's own probe asks for.
+    task: str = field(default="generate", metadata=document.one_of("generate", "embed", "rank"))
 
     @property
     def where(self) -> str:
@@ -98,18 +57,18 @@ class Engine:
 
 @dataclass(frozen=True)
 class Key:
-    """``text`` empty: one is made on the node."""
+    """Without one, ``key`` is made on the node."""
 
     name: str
-    text: str = ""
+    key: str = ""
 
 
 @dataclass(frozen=True)
 class Settings:
     """What the role's variables say (roles/gateway/defaults/main.yml), and the engines of the plan."""
 
-    listen: tuple[str, ...]
-    engines: tuple[Engine, ...]
+    listen: tuple[str, ...] = ()
+    engines: tuple[Engine, ...] = ()
     keys: tuple[Key, ...] = (Key("default"),)
     port: int = 8443
     local_port: int = 8081
@@ -121,7 +80,7 @@ class Settings:
     keys_per_address: int = 4
     memory_mib: int = 1024
     timeout_s: int = 3600
-    tls: str = "own_ca"
+    tls: str = field(default="own_ca", metadata=document.one_of("off", "own_ca", "files"))
     tls_names: tuple[str, ...] = ()
     tls_certificate: str = ""
     tls_certificate_key: str = ""
@@ -149,18 +108,6 @@ class Settings:
         if self.tls == "own_ca":
             return f"{ETC}/tls/server.crt", f"{ETC}/tls/server.key"
         return self.tls_certificate, self.tls_certificate_key
-
-
-def read(options: Mapping[str, Any]) -> Settings:
-    """From options that fit :data:`ARGUMENTS`."""
-    values = {name: options[name] for name in ARGUMENTS}
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    values["engines"] = tuple(
-        Engine(one["name"], one["model"], one["host"], one["port"], one["key_file"] if one["key"] else "", one["task"])
-        for one in options["engines"] or ()
-    )
-    values["keys"] = tuple(Key(one["name"], one.get("key") or "") for one in options["keys"])
-    return Settings(**values)
 
 
 def socket_name(host: str, port: int) -> str:

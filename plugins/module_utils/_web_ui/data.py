@@ -17,6 +17,7 @@ import hashlib
 import io
 import json
 import os
+import pwd
 import shutil
 import sqlite3
 import stat
@@ -24,14 +25,18 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Count, Flag, Words
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, alone
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import secret as managed_secret
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._web_ui import names
 
+LOCK = f"{paths.RUN}/web-ui.lock"
 VERSION = 1
 LIST = "list.json"
 DATABASE = "webui.db"  # without it there is nothing to bring back
@@ -53,6 +58,56 @@ class Archive:
     files: int
     size: int  # bytes, unpacked
     key: str = ""
+
+
+@dataclass(frozen=True)
+class Request:
+    """``saved``: one archive of ``data_dir`` in ``folder``, and the page may run. ``restored``: ``archive`` in place of
+    the data, which stay beside it; the page must not run."""
+
+    state: str = field(metadata=document.one_of("saved", "restored"))
+    data_dir: str
+    folder: str = ""
+    archive: str = ""
+    program: str = ""  # release of the page, noted in the archive
+
+
+@dataclass
+class Answer:
+    """``kept``: where the data of before are now."""
+
+    archive: Words
+    program: Words
+    files: Count = 0
+    kept: Words = ""
+    changed: Flag = True
+
+
+def move(request: Request, check: bool) -> Answer:
+    """Save or bring back. In check mode an archive to restore is read whole."""
+    with alone(Machine(), "the chat page", LOCK):
+        return (_saved if request.state == "saved" else _restored)(request, check)
+
+
+def _saved(request: Request, check: bool) -> Answer:
+    now = time.time()
+    if check:
+        return Answer(f"{request.folder}/{name(now)}", request.program)
+    key = managed_secret.parse(Machine().read(paths.WEB_UI_KEY) or "")
+    made = backup(request.data_dir, request.folder, request.program, key, now)
+    return Answer(made.path, made.program, made.files)
+
+
+def _restored(request: Request, check: bool) -> Answer:
+    if check:
+        with tempfile.TemporaryDirectory(prefix=".web-ui-", dir=Path(request.data_dir).parent) as scratch:
+            found = unpack(request.archive, Path(scratch, "data"))
+        return Answer(found.path, found.program, found.files)
+    account = pwd.getpwnam(names.USER)
+    found, kept = restore(request.archive, request.data_dir, account.pw_uid, account.pw_gid, time.time())
+    if found.key:
+        managed_secret.ensure(managed_secret.Wanted(names.OWN_KEY, paths.WEB_UI_KEY, value=found.key))
+    return Answer(found.path, found.program, found.files, kept)
 
 
 def name(now: float) -> str:

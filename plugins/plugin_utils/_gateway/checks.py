@@ -11,10 +11,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import is_address
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import settings as gateway_settings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.names import PROBE
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import (
     Settings,
@@ -50,11 +49,10 @@ def read(options: Mapping[str, Any]) -> tuple[Settings | None, list[Finding]]:
     keys = options.get("keys", [])
     if not isinstance(keys, list) or not all(isinstance(key, Mapping) and "name" in key for key in keys):
         return None, [_wrong("gateway_keys is no list of {name, key}", "Write - name: alice, with or without a key")]
-    result = ArgumentSpecValidator(gateway_settings.ARGUMENTS).validate(options)
-    if result.error_messages:
-        remedy = "Write it as docs/gateway.md shows"
-        return None, [_wrong(f"gateway settings: {message}", remedy) for message in result.error_messages]
-    settings = gateway_settings.read(result.validated_parameters)
+    try:
+        settings: Settings = document.load(Settings, options, "gateway", spoken=True)
+    except (TypeError, ValueError) as exc:
+        return None, [_wrong(f"gateway settings: {exc}", "Write it as docs/gateway.md shows")]
     return settings, [finding for check in CHECKS for finding in check(settings)]
 
 
@@ -128,13 +126,13 @@ def check_keys(settings: Settings) -> Findings:
             yield _wrong(
                 f"gateway_keys has the name {key.name!r}", "Use up to 32 small letters, digits and . _ - for a name"
             )
-        if key.text and not managed_secret.usable(key.text):
+        if key.key and not managed_secret.usable(key.key):
             yield _wrong(
                 f"the key of {key.name} in gateway_keys is shorter than {managed_secret.MIN_LENGTH} characters or has"
                 " characters that need quoting",
                 "Use letters, digits and . _ ~ + / = -, or give no key and one is made",
             )
-    given = [key.text for key in settings.keys if key.text]
+    given = [key.key for key in settings.keys if key.key]
     if len(set(given)) != len(given):
         yield _wrong("two names in gateway_keys have the same key", "Removing one of them would not close it")
 

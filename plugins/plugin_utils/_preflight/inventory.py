@@ -22,7 +22,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import listeners
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names as gateway_names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import settings as gateway_settings
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import Settings as GatewaySettings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._artifacts.plan import CONTROLLER
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling
@@ -47,6 +47,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.bas
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._web_ui import files as web_ui_files
 
+GATEWAY = GatewaySettings()
 FABRIC_SPEC = FABRIC_PLANNERS["fabric"].spec
 
 
@@ -298,7 +299,7 @@ def gateway_listeners(context: Context) -> list[tuple[int, str, list[str]]]:
         addresses += [own] if own else interfaces.get(item) or [listeners.EVERYWHERE[0]]
     found = []
     for name, where in (("port", addresses), ("local_port", [listeners.LOOPBACK])):
-        usual = gateway_settings.ARGUMENTS[name]["default"]
+        usual = getattr(GATEWAY, name)
         found.append((whole(context.value(head, f"gateway_{name}", usual)), f"gateway_{name}", where))
     return found
 
@@ -347,7 +348,7 @@ def check_gateway(context: Context) -> Iterator[Finding]:
     if not gateway_wanted(context):
         return
     head = context.head or ""
-    values = {name: context.value(head, f"gateway_{name}") for name in gateway_settings.ARGUMENTS}
+    values = {name: context.value(head, f"gateway_{name}") for name in vars(GATEWAY)}
     for name, value in values.items():
         variable = context.variables.get(f"gateway_{name}")
         if variable and preflight_variables.complaint(variable, value):
@@ -403,7 +404,7 @@ def check_web_ui(context: Context) -> Iterator[Finding]:
     for finding in web_ui_files.check(settings):
         yield replace(finding, host=head)
     gateway = {
-        whole(context.value(head, f"gateway_{name}", gateway_settings.ARGUMENTS[name]["default"])): f"gateway_{name}"
+        whole(context.value(head, f"gateway_{name}", getattr(GATEWAY, name))): f"gateway_{name}"
         for name in ("port", "local_port")
     }
     others = {**cluster_ports(context), **gateway, **{port: what for _node, port, what in service_ports(context)}}

@@ -16,7 +16,6 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.playbook.task import Task
 from ansible.template import Templar
 from ansible_collections.sparkmatrix.cluster.plugins.action import (
-    gateway,
     node_membership,
     node_tool,
     preflight,
@@ -335,30 +334,6 @@ def test_which_machine_has_the_gateway(rank, settings, here):
     variables = loader.load_from_file(str(ROLES / "gateway/vars/main.yml"), trusted_as_template=True)
     given = {"gateway_state": "present", **settings, **({} if rank is None else {"spark_rank": rank})}
     assert Templar(loader, {**variables, **given}).template(variables["__gateway_here"]) is here
-
-
-def run_gateway(ports=(["127.0.0.1", 8081],), **args):
-    answer = {"changed": True, "ports": list(ports)}
-    with mock.patch.object(gateway.ActionModule, "_execute_module", return_value=answer) as ran:
-        result = act(gateway, args)
-    return result, ran.call_args and ran.call_args.kwargs["module_args"]
-
-
-def test_the_gateway_is_checked_and_rendered_here():
-    engines = [{"name": "chat", "model": "tiny"}]
-    result, given = run_gateway(listen=["lo"], engines=engines, port="443")
-    assert result["changed"] and "nginx.conf" in " ".join(given["rendered"])
-    assert (given["listen"], given["port"]) == (["lo"], "443")
-    assert "daddr { 127.0.0.1 } tcp dport { 8081 } counter reject" in result["filter"]
-    assert "tcp dport 443 add @ip_clients { ip saddr ct count over 512 }" in result["filter"]
-    unlimited, _given = run_gateway(listen=["lo"], engines=engines, keys_per_address="0")
-    assert "ct count" not in unlimited["filter"]
-    for lie in (["127.0.0.1 } accept", 8081], ["127.0.0.1", "8081"], ["127.0.0.1"], 7):
-        assert run_gateway(ports=[lie], listen=["lo"], engines=engines)[0]["failed"]
-    result, given = run_gateway(listen=["lo"], engines=engines, port="0", paths=["/metrics"])
-    assert result["failed"] and given is None
-    assert "gateway_port is 0" in result["msg"] and "gateway_paths has '/metrics'" in result["msg"]
-    assert run_gateway(state="absent")[1] == {"state": "absent"}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
@@ -25,16 +25,15 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import apply as gateway_apply
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import status as gateway_status
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.apply import Place
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import Engine, Key, Settings
-from ansible_collections.sparkmatrix.cluster.plugins.modules import gateway
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._gateway import render
-from module_runner import run_module
 from root_or_not import root_or_not
 
 assert root_or_not  # a fixture
 
 PLAIN = Settings(("enP7s7",), (Engine("chat", "tiny"),), (Key("alice"),), tls="off")
-SEVERAL = (*PLAIN.engines, Engine("embedding", "bge", "10.10.0.2", 8001, "/etc/sparkmatrix/other-key.env"))
+SEVERAL = (*PLAIN.engines, Engine("embedding", "bge", "10.10.0.2", 8001, key_file="/etc/sparkmatrix/other-key.env"))
 BOB = Key("bob", "key-that-bob-gave")
 UNIT = f"/etc/systemd/system/{names.UNIT}"
 LINKS = [{"ifname": "enP7s7", "addr_info": [{"local": "192.0.2.1", "scope": "global"}]}]
@@ -157,7 +156,7 @@ def test_from_nothing_to_a_gateway_and_back(fake: Fake) -> None:
     assert told.changed and told.action == "started" and fake.tree() == before
     done = fake.apply()
     assert done.action == "started" and done.endpoints == ["http://192.0.2.1:8443/v1"]
-    assert done.ports == [["127.0.0.1", 8081], ["192.0.2.1", 8443]]
+    assert done.ports == [Place("127.0.0.1", 8081), Place("192.0.2.1", 8443)]
     assert done.firewall == ["allow to 192.0.2.1 port 8443 proto tcp"] and "without TLS" in done.warnings[0]
     key = fake.read(f"{names.ETC}/keys/alice.key").strip()
     assert len(key) >= 32 and key in fake.read(f"{names.ETC}/keys.conf")
@@ -234,7 +233,7 @@ def test_a_second_engine_comes_and_goes(fake: Fake) -> None:
 
 def test_an_engine_that_asks_for_no_key(fake: Fake) -> None:
     fake.path(paths.ENGINE_KEY).unlink()
-    fake.apply(engines=(Engine("chat", "tiny", key_file=""),))
+    fake.apply(engines=(Engine("chat", "tiny", key=False),))
     assert 'Authorization "";' in fake.read(f"{names.ETC}/engine-key-chat.conf")
 
 
@@ -397,26 +396,20 @@ def test_listening_reads_this_machine() -> None:
     assert found and any(one["port"] == port for one in found)
 
 
-def test_the_module(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_call(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
     node = fake.node()
     monkeypatch.setattr(gateway_apply, "Node", lambda: node)
-    asked = {
-        "listen": ["enP7s7"],
-        "engines": [{"name": "chat", "model": "tiny"}],
-        "keys": [{"name": "alice"}],
-        "tls": "off",
-        "rendered": render.files(PLAIN),
-    }
-    result, failed = run_module(gateway, asked)
-    assert not failed and result["changed"] and result["action"] == "started"
-    result, failed = run_module(gateway, asked)
-    assert not failed and not result["changed"]
-    result, failed = run_module(gateway, {**asked, "listen": ["eth7"]}, check=True)
-    assert failed and "interface eth7 is not there" in result["msg"]
-    result, failed = run_module(gateway, {"state": "absent"}, check=True)
-    assert result["sets"] == ["gateway"] and fake.active
-    result, failed = run_module(gateway, {"state": "absent"})
-    assert not failed and result["action"] == "stopped"
+    settings = {"listen": ["enP7s7"], "engines": [{"name": "chat", "model": "tiny"}], "tls": "off"}
+    settings["keys"] = [{"name": "alice"}, {"name": "bob"}]
+    asked = {"settings": settings, "rendered": render.files(PLAIN), "keys": {"bob": BOB.key}}
+    done = calls.run("gateway", asked, check=False)
+    assert done["changed"] and done["action"] == "started"
+    assert fake.read(f"{names.ETC}/keys/bob.key").strip() == BOB.key
+    assert not calls.run("gateway", asked, check=False)["changed"]
+    with pytest.raises(SparkError, match="interface eth7 is not there"):
+        calls.run("gateway", {**asked, "settings": {**settings, "listen": ["eth7"]}}, check=True)
+    assert calls.run("gateway", {"state": "absent"}, check=True)["sets"] == ["gateway"] and fake.active
+    assert calls.run("gateway", {"state": "absent"}, check=False)["action"] == "stopped"
 
 
 def test_the_description_is_one_that_the_probe_reads(fake: Fake) -> None:

@@ -100,7 +100,7 @@ def test_options_as_they_are_written():
     settings, findings = g.read({"listen": "lo", "port": "443", "engines": engines, "keys": [{"name": "a"}]})
     assert settings is not None and not findings
     assert (settings.listen, settings.port, settings.keys) == (("lo",), 443, (Key("a"),))
-    assert [engine.key_file for engine in settings.engines] == ["/etc/sparkmatrix/engine-key.env", ""]
+    assert [(engine.key, engine.port) for engine in settings.engines] == [(True, 8000), (False, 8001)]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_options_as_they_are_written():
         ({"port": "x"}, "port"),
         ({"keys": ["secret-of-alice"]}, "gateway_keys is no list of {name, key}"),
         ({"keys": [{"key": "secret-of-alice"}]}, "gateway_keys is no list"),
-        ({"tls": "acme"}, "tls must be one of: off, own_ca, files"),
+        ({"tls": "acme"}, "gateway.tls is 'acme', expected one of"),
         ({"tsl": "off"}, "tsl"),
     ],
 )
