@@ -20,10 +20,7 @@ from ansible.plugins import loader
 from ansible.template import Templar, trust_as_template
 
 ACTIONS = "ansible_collections.sparkmatrix.cluster.plugins.action"
-OURS = (
-    *("engine_plan", "firewall_rules", "gateway", "managed_files", "managed_service", "node_tool", "plan"),
-    *("port_filter", "preflight"),
-)
+OURS = ("engine_plan", "managed_files", "managed_service", "node", "node_tool", "plan", "preflight")
 BUILTIN = ("assert", "debug", "normal", "set_fact", "validate_argument_spec")
 
 
