@@ -281,7 +281,7 @@ def test_an_answer_that_decides_it_is_found(task):
 
 
 def test_a_task_with_a_secret_is_kept_out_of_the_log():
-    """Those that make, copy or remove one, and what a module returns as ``secret``; one that only looks returns none."""
+    """Those that make, copy or remove one, and what a module returns as ``secret``; who only looks gets none."""
     secret = re.compile(r"cluster_secret|\.secret\b")
     files = [path for room in ("roles", "playbooks") for path in (ROOT / room).rglob("*.yml")]
     tasks = [one for path in files for one in mappings(yaml.load(path.read_text(), yaml.BaseLoader))]

@@ -19,7 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import fabric as judge
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.limits import limits
 from fabric_rates import DEVICES, READY, Figures, fabric, gids, port, scheduled
-from rules import hold, of_verdicts
+from rules import hold, of_findings, of_verdicts
 
 A, B = DEVICES
 C, D = "rocep1s0f1", "roceP2p1s0f1"  # of the other cage
@@ -233,6 +233,8 @@ def test_what_is_found_of_every_fault() -> None:
     made["soft RoCE"] = judged(Figures(alone={A: 0.13, B: 0.2}, latency=900.0), ready=both(software=list(DEVICES)))
     made["the engine runs"] = judged(Figures(latency=40.0), ready=both(busy=["x"]))
     hold("fabric", ((name, of_verdicts(found.verdicts)) for name, found in made.items()))
+    wrong = {one.cause: one for found in made.values() for one in found.verdicts if one.outcome in ("fail", "warn")}
+    hold("fabric as findings", ((cause, of_findings([judge.finding(one)], cause)) for cause, one in wrong.items()))
 
 
 @pytest.mark.parametrize(
