@@ -20,11 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, errors
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.redaction import Redactor
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.secret_rules import leaves
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import border
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import log
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._support import bundle
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.planners import release
@@ -44,7 +43,6 @@ LOGIN = ("ansible_user", "ansible_ssh_user", "ansible_become_user")
 WIDTH = 300  # of what a machine says
 # Not of the user: what machines have answered, which must not say what is left out, and the variables of all hosts.
 _NOT_OF_THE_USER = re.compile(r"__|spark_|(?:ansible_facts|ansible_local|hostvars|vars|groups)$")
-READ = {"packed": bundle.unpacked, "counts": bundle.SEEN.fields["counts"], "msg": strict.words}
 
 
 class ActionModule(ActionBase):
@@ -95,13 +93,12 @@ def _part(known: Mapping[str, Any], name: str, host: str) -> bundle.Part:
     is an archive all the same, which is wanted most when one of them is out of order."""
     if name not in known:
         return bundle.Part(problem="it was not asked")
-    findings: list[Finding] = []
-    told = border.read(border.Only(READ), known[name], host, findings) or {}
-    if errors(findings):
-        return bundle.Part(problem=" ".join(map(str, findings))[:WIDTH])
-    if not told.get("packed"):
-        return bundle.Part(problem=str(told.get("msg") or "it gave no answer")[:WIDTH])
-    return bundle.Part(told["packed"], told.get("counts") or {})
+    try:
+        told = calls.read("support", known[name], host)
+        why = strict.words(known[name].get("msg") or "it gave no answer")
+    except (SparkError, ValueError) as exc:
+        return bundle.Part(problem=str(exc)[:WIDTH])
+    return bundle.Part(told.outputs, told.counts) if told.outputs else bundle.Part(problem=why[:WIDTH])
 
 
 def _runs(redactor: Redactor) -> bundle.Part:

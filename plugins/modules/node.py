@@ -80,6 +80,8 @@ def carried() -> None:
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import peermem  # noqa: F401
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import apply as gateway  # noqa: F401
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import packages  # noqa: F401
+    from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support import capture  # noqa: F401
+    from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import observe, store  # noqa: F401
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._web_ui import data  # noqa: F401
 
 

@@ -13,7 +13,8 @@ short_description: Write what all machines have printed into one archive on the 
 version_added: 0.2.0
 description:
   - "Internal to this collection: no compatibility promise."
-  - Takes what M(sparkmatrix.cluster.support_capture) has registered on every host of the play, and contacts no host.
+  - Takes what the call C(support) of M(sparkmatrix.cluster.node) has answered on every host of the play, and contacts
+    no host.
 options:
   seen:
     description: Name of the variable.

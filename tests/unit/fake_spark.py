@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan, probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH, Rail, dump
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import load
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import Observation
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observe import Asked, observe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan import assumed_facts
 from engine_plans import node_plans
@@ -114,5 +115,5 @@ class Spark:
             }
         )
         found = observe(machine, asked)
-        assert load(json.loads(json.dumps(found.as_dict())), "spark1") == found
+        assert document.load(Observation, json.loads(json.dumps(document.plain(found)))) == found
         return found

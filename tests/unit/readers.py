@@ -736,8 +736,8 @@ said(
 )
 said("_base/answers:_manifest", lambda text: there("_base/answers:_manifest")(text, "spark1"), json.dumps(MANIFEST))
 said(
-    "_support/bundle:unpacked",
-    lambda text: there("_support/bundle:unpacked")(base64.b64encode(zlib.compress(raw(text))).decode()),
+    "_support/capture:unpacked",
+    lambda text: here("_support/capture:unpacked")(base64.b64encode(zlib.compress(raw(text))).decode()),
     '{"/proc/meminfo": "MemTotal: 1 kB"}',
     refuses=(ValueError,),
 )

@@ -26,8 +26,11 @@ PACKAGE = "ansible_collections.sparkmatrix.cluster.plugins.module_utils"
 CALLS: Mapping[str, str] = {
     "gateway": "_gateway.apply:ensure",
     "packages": "_managed.packages:ensure",
+    "observation": "_verdict.observe:observation",
     "peermem": "_fabric.peermem:ensure",
     "web_ui_data": "_web_ui.data:move",
+    "support": "_support.capture:support",
+    "verdicts": "_verdict.store:verdicts",
 }
 REMEDY = "Find out what runs on this machine: it never answers like this"
 
@@ -75,5 +78,5 @@ def read(name: str, result: Any, host: str) -> Any:
     with json_text.Reading(f"what this machine answered ({name}) cannot be used", host, REMEDY):
         if not isinstance(result, Mapping):
             raise ValueError(f"it is {strict.quoted(result)}, expected a mapping")
-        ours = {item.name for item in fields(answer)} - {"diff"}
-        return document.load(answer, {"diff": (), **{key: value for key, value in result.items() if key in ours}})
+        ours = {**result, "diff": ()}
+        return document.load(answer, {item.name: ours[item.name] for item in fields(answer) if item.name in ours})

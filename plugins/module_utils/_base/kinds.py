@@ -42,6 +42,7 @@ Whole = Annotated[int, strict.whole()]
 Count = Annotated[int, strict.whole(0)]
 Port = Annotated[int, strict.whole(1, 65535)]
 Octet = Annotated[int, strict.whole(0, 255)]  # of a cage, rail or port of a device
+Plain = Annotated[dict[str, Any], strict.plain]  # of another program; who reads it knows what is in it
 Diff = list[dict[str, Any]]  # of an answer, as Ansible shows it; nobody decides by it
 # The same, or an empty text for nothing.
 WordOrEmpty = Annotated[str, _or_empty(strict.word)]

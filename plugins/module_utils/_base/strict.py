@@ -16,7 +16,7 @@ import functools
 import ipaddress
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
@@ -26,6 +26,8 @@ MOST_WORDS = 2000  # characters for people
 MOST_TEXT = 4096
 MOST_QUOTED = 60
 MOST_DIGITS = 20  # of 64 bits
+MOST_ENTRIES = 65536  # of a list or mapping
+MOST_DEEP = 12
 MOST_LINES = 1024 * 1024  # characters
 LARGEST = 2**63 - 1
 # What has no business in a text of several lines.
@@ -293,6 +295,21 @@ def words(value: Any) -> str:
         raise ValueError(f"is {quoted(value)}, expected a text")
     text = printable(" ".join(value[: 2 * MOST_WORDS].split()))
     return text if len(text) <= MOST_WORDS else f"{text[:MOST_WORDS]}…"
+
+
+def plain(value: Any, depth: int = MOST_DEEP) -> Any:
+    """Data of JSON that has no kinds: texts for people and numbers, in lists and mappings."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return words(value)
+    if not isinstance(value, (Mapping, list, tuple)):
+        return number(value)
+    if not depth or len(value) > MOST_ENTRIES:
+        raise ValueError(f"is {quoted(value)}, which is too deep or too long")
+    if isinstance(value, Mapping):
+        return {words(key): plain(inner, depth - 1) for key, inner in value.items()}
+    return [plain(inner, depth - 1) for inner in value]
 
 
 def harmless(text: str) -> str:

@@ -21,11 +21,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated, Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import folders
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, strict, trusted
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths, strict, trusted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, run_or_leave
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Flag, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact
@@ -34,6 +36,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.redac
 
 MOST = 200_000  # characters of one output; of a log it is the end
 MOST_ALL = 6_000_000  # of all outputs of a machine
+MOST_BYTES = 4 * MOST_ALL  # of them as JSON
+WIDTH = 100  # of the line that says how much of an output is left out
 COMMAND_S = 30.0
 RAY_LOGS = 24  # the newest
 VERDICTS = 5  # runs
@@ -164,21 +168,71 @@ MOST_SECRET = 65536  # bytes of a file
 SHORTEST_LINE = 12
 
 
-@dataclass
-class Captured:
-    """``outputs`` by name of a tool or path of a file; ``counts``: what was taken out, by kind."""
-
-    outputs: dict[str, str] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
-
-    def packed(self) -> str:
-        """For the way to the controller: text that compresses to a tenth. As UTF-8, so that no sign in a log makes it
-        larger than the controller reads."""
-        text = json.dumps(self.outputs, ensure_ascii=False)
-        return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 6)).decode()
+# -- the way to the controller
 
 
-def capture(machine: Machine, redactor: Redactor, *, logs: bool = False, name: str = "") -> Captured:
+def pack(outputs: Mapping[str, str]) -> str:
+    """Text that compresses to a tenth. As UTF-8, so that no sign in a log makes it larger than the controller reads."""
+    text = json.dumps(outputs, ensure_ascii=False)
+    return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 6)).decode()
+
+
+def unpacked(value: Any) -> dict[str, str]:
+    """What :func:`pack` made, or whatever else a machine answered."""
+    try:
+        packer = zlib.decompressobj()
+        text = packer.decompress(base64.b64decode(value, validate=True), MOST_BYTES)
+        if packer.unconsumed_tail:
+            raise ValueError("it is too large")
+        found = json_text.mapping(text)
+    except (TypeError, ValueError, zlib.error, SparkError) as exc:
+        raise ValueError(f"is not what was packed ({type(exc).__name__})") from exc
+    return {_name(name): _output(text) for name, text in found.items()}
+
+
+def _output(value: Any) -> str:
+    """Several lines of a tool, without control characters."""
+    if not isinstance(value, str) or len(value) > MOST + WIDTH:
+        raise ValueError("is no text, or too long")
+    return "".join(sign if sign.isprintable() or sign in "\n\t" else " " for sign in value)
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[\w/.@:-]{1,200}", value, re.ASCII) or ".." in value.split("/"):
+        raise ValueError("is no name of an output")
+    return value
+
+
+@dataclass(frozen=True)
+class Request:
+    """``logs``: also journals, settings, engine plan, verdicts and the keeper's history. ``anonymous``: leave out
+    addresses, names, serial numbers and identities, too. ``names``: of machines, and what stands for each; ``name``:
+    what stands for this one; ``key``: what stands for an address is made from it, the same on all machines of a run."""
+
+    logs: bool = False
+    anonymous: bool = False
+    names: Mapping[str, str] = field(default_factory=dict)
+    name: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """``outputs``: as :func:`pack` makes them of a text by name of a tool or path of a file, empty where the call has
+    failed; ``counts``: what was taken out, by kind."""
+
+    outputs: Annotated[Any, unpacked] = ""
+    counts: Mapping[Words, float] = field(default_factory=dict)
+    changed: Flag = False
+
+
+def support(request: Request, _check: bool) -> Answer:
+    redactor = Redactor(anonymous=request.anonymous, names=request.names, key=request.key)
+    outputs = capture(Machine(runner=runner), redactor, logs=request.logs, name=request.name)
+    return Answer(pack(outputs), redactor.counts)
+
+
+def capture(machine: Machine, redactor: Redactor, *, logs: bool = False, name: str = "") -> dict[str, str]:
     """What is not there is left out. ``name`` stands for that of the machine itself."""
     commands = {**TOOLS, **(LOGS if logs else {})}
     with ThreadPoolExecutor(max_workers=8) as pool:
@@ -207,7 +261,7 @@ def capture(machine: Machine, redactor: Redactor, *, logs: bool = False, name: s
         shown = _end(known.redact(text[-2 * MOST :]), min(MOST, left))
         outputs[_shown(output, known)] = shown
         left = max(left - len(shown), 0)
-    return Captured(outputs, known.counts)
+    return outputs
 
 
 def _own_names(machine: Machine) -> set[str]:

@@ -18,6 +18,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.document import one_of
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, alike, named
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Word, Words
 
 SCHEMA = 1
 PASS, WARN, FAIL, UNKNOWN = OUTCOMES = ("pass", "warn", "fail", "unknown")
@@ -37,29 +38,29 @@ class Limit:
     """The number that a measured one is held to."""
 
     value: float
-    unit: str
-    kind: str = field(metadata=one_of("least", "most"))
-    source: str  # where the number comes from, with a date or version
-    owner: str  # whose number it is: NVIDIA, vLLM, a recipe's author, this collection
-    variable: str = ""  # the role variable that sets it
+    unit: Words
+    kind: Word = field(metadata=one_of("least", "most"))
+    source: Words  # where the number comes from, with a date or version
+    owner: Words  # whose number it is: NVIDIA, vLLM, a recipe's author, this collection
+    variable: Words = ""  # the role variable that sets it
 
 
 @dataclass(frozen=True)
 class Verdict:
     """``cause`` is a name of plugin_utils/_verdict/causes.py, empty for pass and unknown."""
 
-    check: str  # what was judged, for example rdma_rate
-    outcome: str = field(metadata=one_of(*OUTCOMES))
-    scope: str = field(metadata=one_of(*SCOPES))
-    found: str  # one sentence: what was measured, or why nothing was
-    hosts: tuple[str, ...] = ()
-    device: str = ""  # of the first host: RDMA device, interface, unit or service
+    check: Words  # what was judged, for example rdma_rate
+    outcome: Word = field(metadata=one_of(*OUTCOMES))
+    scope: Word = field(metadata=one_of(*SCOPES))
+    found: Words  # one sentence: what was measured, or why nothing was
+    hosts: tuple[Words, ...] = ()
+    device: Words = ""  # of the first host: RDMA device, interface, unit or service
     value: float = 0  # what is compared with the limit, in its unit
     limit: tuple[Limit, ...] = ()  # one or none
-    cause: str = ""
-    evidence: tuple[str, ...] = ()  # lines of tools and files, as they were
-    remedy: str = ""
-    otherwise: str = ""  # what to do if the remedy does not help
+    cause: Words = ""
+    evidence: tuple[Words, ...] = ()  # lines of tools and files, as they were
+    remedy: Words = ""
+    otherwise: Words = ""  # what to do if the remedy does not help
 
 
 # --- what was measured -----------------------------------------------------------------------------------------------
@@ -69,27 +70,27 @@ class Verdict:
 class Machine:
     """What decides the numbers, of one node; empty texts were not seen."""
 
-    host: str
+    host: Words
     rank: int
-    facts: Mapping[str, str] = field(
+    facts: Mapping[Words, Words] = field(
         default_factory=dict
     )  # kernel, driver, firmware, cuda, nccl, clocks, temperature …
     planned_gib: float = 0  # memory that the engine plan gives to the engine
     used_gib: float = 0  # memory that the engine's processes hold
     total_gib: float = 0
-    memory: Mapping[str, float] = field(default_factory=dict)  # GiB by part of the plan: weights, kv_cache, …
+    memory: Mapping[Words, float] = field(default_factory=dict)  # GiB by part of the plan: weights, kv_cache, …
 
 
 @dataclass(frozen=True)
 class Link:
     """One half of a cable, or of the way to a switch."""
 
-    host: str
-    device: str  # RDMA
-    interface: str
+    host: Words
+    device: Words  # RDMA
+    interface: Words
     rail: int
     cage: int
-    peer: str = ""  # the node at the other end, empty for a switch
+    peer: Words = ""  # the node at the other end, empty for a switch
     rate_gbps: float = 0  # negotiated
     mtu: int = 0
 
@@ -98,10 +99,10 @@ class Link:
 class Rdma:
     """One measurement between two nodes. ``halves``: RDMA devices of ``host`` that were in use at the same time."""
 
-    host: str
-    peer: str
-    halves: tuple[str, ...]
-    test: str = field(metadata=one_of("write", "write_both_directions", "latency", "ping"))
+    host: Words
+    peer: Words
+    halves: tuple[Words, ...]
+    test: Word = field(metadata=one_of("write", "write_both_directions", "latency", "ping"))
     value: float = 0  # Gb/s; microseconds for latency and ping
     software: bool = False  # soft RoCE
 
@@ -119,11 +120,11 @@ class Size:
 
 @dataclass(frozen=True)
 class Nccl:
-    test: str  # all_reduce, all_gather, …
-    hosts: tuple[str, ...]
+    test: Words  # all_reduce, all_gather, …
+    hosts: tuple[Words, ...]
     ranks: int
-    version: str = ""
-    transport: str = ""  # what NCCL named: NET/IB, NET/Socket, NET/Plugin name, P2P …
+    version: Words = ""
+    transport: Words = ""  # what NCCL named: NET/IB, NET/Socket, NET/Plugin name, P2P …
     halves: int = 0  # RDMA devices that NCCL used
     average_gbs: float = 0  # bus, GB/s, as the tool counts it
     largest_gbs: float = 0  # bus, GB/s, of the largest size
@@ -134,8 +135,8 @@ class Nccl:
 class Serving:
     """One point of a sweep, over its repetitions. Times in ms, rates in tokens/s; the generator's own names."""
 
-    service: str
-    model: str
+    service: Words
+    model: Words
     concurrency: int
     prompt_tokens: int
     output_tokens: int
@@ -146,8 +147,8 @@ class Serving:
     output_rate: float  # median of the repetitions
     output_rate_low: float
     output_rate_high: float
-    ttft_ms: Mapping[str, float] = field(default_factory=dict)  # median, p90, p99
-    tpot_ms: Mapping[str, float] = field(default_factory=dict)
+    ttft_ms: Mapping[Words, float] = field(default_factory=dict)  # median, p90, p99
+    tpot_ms: Mapping[Words, float] = field(default_factory=dict)
     goodput: float = 0  # requests/s within the limits, where there are limits
     acceptance: float = 0  # of drafted tokens, 0 to 1, where the service drafts
     expected_low: float = 0  # tokens/s of one request by the plan; 0: the plan expects nothing
@@ -160,36 +161,36 @@ class Serving:
 class Smoke:
     """One kind of request that a service answered, or did not."""
 
-    service: str
-    kind: str  # chat, stream, tool, json, embedding, rerank, vision, speech
+    service: Words
+    kind: Words  # chat, stream, tool, json, embedding, rerank, vision, speech
     ok: bool
     seconds: float
-    found: str = ""
+    found: Words = ""
 
 
 @dataclass(frozen=True)
 class Service:
     """What runs, with everything that decides its speed."""
 
-    name: str
-    model: str
-    recipe: str = ""
-    engine: str = ""
-    version: str = ""
-    image: str = ""  # id
-    hosts: tuple[str, ...] = ()
-    options: Mapping[str, str] = field(default_factory=dict)  # that the engine runs with
+    name: Words
+    model: Words
+    recipe: Words = ""
+    engine: Words = ""
+    version: Words = ""
+    image: Words = ""  # id
+    hosts: tuple[Words, ...] = ()
+    options: Mapping[Words, Words] = field(default_factory=dict)  # that the engine runs with
 
 
 @dataclass(frozen=True)
 class Run:
-    cluster: str
-    playbook: str = field(metadata=one_of(*PLAYBOOKS))
-    at: str  # begin, ISO 8601 in UTC with seconds: 2026-11-23T07:30:00Z
+    cluster: Words
+    playbook: Word = field(metadata=one_of(*PLAYBOOKS))
+    at: Words  # begin, ISO 8601 in UTC with seconds: 2026-11-23T07:30:00Z
     seconds: float
-    release: str  # of this collection
+    release: Words  # of this collection
     schema: int = SCHEMA
-    topology: str = ""
+    topology: Words = ""
     verdicts: tuple[Verdict, ...] = ()
     machines: tuple[Machine, ...] = ()
     links: tuple[Link, ...] = ()

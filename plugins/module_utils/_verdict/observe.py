@@ -23,6 +23,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts imp
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import look
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import meminfo, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, printable
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Flag, Plain
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json, image, kept_plan, probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
@@ -37,7 +38,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import traffic
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import UnitReport
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import journal, options
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import node as cluster_status
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import gpu, journal, options
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import (
     NOT_ASKED,
     NOT_KNOWN,
@@ -87,6 +89,37 @@ class Asked:
     ask: bool = True  # the engine, for a token
     answer: Callable[[probe.Target], probe.Answer] = lambda target: probe.ask(target, probe.Question(timeout_s=ASK_S))
     told: Callable[[probe.Target], Mapping[str, str]] = told
+
+
+@dataclass(frozen=True)
+class Request:
+    """``gpu``: measure it where no engine runs; ``ask`` the services whose head the node is for a token; ``here``: the
+    status of this node only, not of the others."""
+
+    days: float = DAYS
+    gpu: bool = False
+    ask: bool = True
+    here: bool = True
+
+
+@dataclass(frozen=True)
+class Answer:
+    """``status``: what ``sparkmatrix status --json`` prints, or a ``problem``."""
+
+    observation: Observation
+    status: Plain
+    changed: Flag = False
+
+
+def observation(request: Request, _check: bool) -> Answer:
+    """What cannot be looked at is named; the call does not fail for it."""
+    measure = gpu.measure if request.gpu else None
+    seen = observe(Machine(), Asked(days=request.days, gpu=measure, ask=request.ask))
+    try:
+        status = cluster_status.collect(cluster_status.Asked(), here=request.here)
+    except SparkError as exc:
+        status = {"schema": cluster_status.SCHEMA_VERSION, "problem": str(exc)}
+    return Answer(seen, status)
 
 
 def observe(machine: Machine, asked: Asked | None = None) -> Observation:

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Optional
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.document import one_of
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Flag, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import drop_state, write_state
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Run
@@ -19,6 +23,37 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
 KEPT = 50  # runs
 MOST_BYTES = 4 * 1024 * 1024  # of one
 _AT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+
+
+@dataclass(frozen=True)
+class Request:
+    """``present`` writes ``run`` down, which is no change of the machine; ``read`` returns what is kept; ``absent``
+    forgets it."""
+
+    state: str = field(default="present", metadata=one_of("present", "read", "absent"))
+    run: Optional[Run] = None
+
+
+@dataclass(frozen=True)
+class Kept:
+    """``runs``: the newest first; None where nobody has read. ``refused``: what is wrong with files among them."""
+
+    changed: Flag = False
+    runs: Optional[tuple[Run, ...]] = None
+    refused: tuple[Words, ...] = ()
+
+
+def verdicts(request: Request, check: bool) -> Kept:
+    if request.state == "absent":
+        return Kept(changed=forget(check_mode=check))
+    if request.state == "read":
+        runs, refused = read()
+        return Kept(runs=tuple(runs), refused=tuple(refused))
+    if request.run is None:
+        raise SparkError("there is no run to keep", "verdicts")
+    if not check:
+        keep(request.run)
+    return Kept()
 
 
 def keep(run: Run, root: str = "/") -> str:

@@ -14,7 +14,6 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import manifest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import (
     address,
     destination,
@@ -38,7 +37,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict i
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document as verdicts
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import border
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import (
     By,
@@ -73,15 +71,6 @@ def _manifest(text: Any, name: str) -> Any:
     """Of the node that has the model: what the others make files from."""
     with json_text.Reading("its manifest of the model (files and segments) cannot be used", name, border.REMEDY):
         return manifest.parse(json_text.read(text) if isinstance(text, str) else text)
-
-
-def _run(value: Any, name: str) -> dict[str, Any]:
-    """Kept by a node, from an earlier run: its texts are shown again."""
-    findings: list[Finding] = []
-    known = border.read(border.anything, value, name, findings)
-    if findings:
-        raise SparkError(f"its verdicts of an earlier run cannot be used: {findings[0]}", name, verdicts.REMEDY)
-    return verdicts.load(known, f"verdicts of {name}").as_dict()
 
 
 FACT = Document(_fact)
@@ -496,9 +485,6 @@ NCCL = Only(
         )
     }
 )
-
-# --- verdicts
-RUNS = Only({"runs": Each(Document(_run)), "refused": Each(words)})
 
 # --- serving_bench
 _POINT = ("concurrency", "prompt_tokens", "output_tokens", "seed")

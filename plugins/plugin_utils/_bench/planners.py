@@ -15,7 +15,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan, ServicePlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Machine, Run, Serving, load
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Machine, Run, Serving
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._bench import sweep
@@ -63,7 +63,7 @@ def judge(options: Options) -> dict[str, Any]:
                 machines.update(_machine(host, plans[host], result))
     known = gather.merged(gather.machines(info, facts, plans), machines.values())
     now = Run("", "benchmark", "", 0, "", machines=tuple(known))
-    earlier = [load(run, host) for host, kept in options["earlier"].items() for run in kept.get("runs") or ()]
+    earlier = [run for kept in options["earlier"].values() for run in kept.runs or ()]
     found = serving.judge(measured, earlier, now, limits(options["limits"]))
     points = [one.serving for one in measured if one.serving]
     # Later runs are compared with what is kept.
@@ -204,7 +204,7 @@ PLANNERS = {
         {
             "limits": {"type": "dict", "default": {}},
         },
-        gathered={"plans": answers.PLAN, "info": INFO, "measured": answers.SERVED, "earlier": answers.RUNS},
+        gathered={"plans": answers.PLAN, "info": INFO, "measured": answers.SERVED, "earlier": "verdicts"},
         alive=True,
     ),
 }

@@ -15,10 +15,8 @@ from typing import Any
 from ansible import context
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document, store
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Run
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Document, Each, Maybe, Only
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report import page
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.view import View, view
@@ -61,12 +59,12 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def of_nodes(kept: Mapping[str, Mapping[str, Any]]) -> Found:
+def of_nodes(kept: Mapping[str, store.Kept]) -> Found:
     """What the head keeps; the other machines were not asked."""
-    if not any("runs" in answer for answer in kept.values()):
+    if all(answer.runs is None for answer in kept.values()):
         raise SparkError("the head, which keeps the verdicts, was not asked", "", "Run it without --limit")
-    runs = [run for answer in kept.values() for run in answer.get("runs") or ()]
-    return Found(tuple(runs), tuple(text for answer in kept.values() for text in answer.get("refused") or ()))
+    runs = [run for answer in kept.values() for run in answer.runs or ()]
+    return Found(tuple(runs), tuple(text for answer in kept.values() for text in answer.refused))
 
 
 def of_folder(folder: Path) -> Found:
@@ -117,7 +115,6 @@ def as_json(seen: View) -> str:
     )
 
 
-_RUN = Document(lambda value, host: document.load(value, f"the verdicts that {host} keeps"))
 PLANNERS: Mapping[str, Planner] = {
     "report": Planner(
         report,
@@ -126,6 +123,6 @@ PLANNERS: Mapping[str, Planner] = {
             # Of this run, for the commands of the page.
             "inventories": {"type": "list", "elements": "str", "default": []},
         },
-        {"kept": Only({"runs": Maybe(Each(_RUN)), "refused": Maybe(Each(words))})},
+        {"kept": "verdicts"},
     ),
 }

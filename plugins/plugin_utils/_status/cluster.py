@@ -16,14 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, strict
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import (
-    Finding,
-    SparkError,
-    alike,
-    named,
-)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, alike, named
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import node
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import border
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Document
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
 
@@ -56,10 +50,7 @@ def read(result: Any, host: str) -> Answer:
     try:
         if len(str(said)) > MOST_CHARACTERS:
             raise ValueError("it is too long")
-        findings: list[Finding] = []
-        document = border.read(border.anything, json_text.mapping(str(said)), host, findings)
-        if findings:
-            raise ValueError(str(findings[0]))
+        document = strict.plain(json_text.mapping(str(said)))
         if document.get("schema") != node.SCHEMA_VERSION:
             return Answer({}, OTHER)
         if "problem" in document:

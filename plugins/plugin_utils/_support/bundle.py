@@ -6,56 +6,17 @@
 
 from __future__ import annotations
 
-import base64
 import gzip
 import io
 import json
-import re
 import tarfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, strict
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support import capture
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import By, Only
-
 SCHEMA = 1
 FOLDER = "sparkmatrix-support"
 CONTROLLER = "controller"
-MOST_BYTES = 4 * capture.MOST_ALL  # of a machine's outputs as JSON
-WIDTH = 100
-
-
-def _output(value: Any) -> str:
-    """Several lines of a tool, without control characters."""
-    if not isinstance(value, str) or len(value) > capture.MOST + WIDTH:
-        raise ValueError("is no text, or too long")
-    return "".join(sign if sign.isprintable() or sign in "\n\t" else " " for sign in value)
-
-
-def _name(value: Any) -> str:
-    if not isinstance(value, str) or not re.fullmatch(r"[\w/.@:-]{1,200}", value, re.ASCII) or ".." in value.split("/"):
-        raise ValueError("is no name of an output")
-    return value
-
-
-def unpacked(value: Any) -> dict[str, str]:
-    """What :meth:`Captured.packed` made, or whatever else a machine answered."""
-    try:
-        packer = zlib.decompressobj()
-        text = packer.decompress(base64.b64decode(value, validate=True), MOST_BYTES)
-        if packer.unconsumed_tail:
-            raise ValueError("it is too large")
-        found = json_text.mapping(text)
-    except (TypeError, ValueError, zlib.error, SparkError) as exc:
-        raise ValueError(f"is not what was packed ({type(exc).__name__})") from exc
-    return {_name(name): _output(text) for name, text in found.items()}
-
-
-SEEN = Only({"packed": unpacked, "counts": By(strict.words, strict.number)})
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document as documents
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import node as status_node
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
     FAIL,
@@ -23,8 +23,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
     Machine,
     Verdict,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import Observation, load
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import border
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import Observation
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Document
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status import cluster
@@ -163,21 +162,17 @@ Read = tuple[Observation, cluster.Answer]
 
 
 def read_observation(result: Any, host: str) -> Read | str:
-    """What the module returned; a text says why there is nothing."""
+    """What the call returned; a text says why there is nothing."""
     if not isinstance(result, Mapping) or not result.get("observation"):
         said = result.get("msg") if isinstance(result, Mapping) else ""
         if isinstance(result, Mapping) and result.get("timedout"):
             said = "it took too long, so something on the machine hangs"
         return strict.words(str(said or "it was not asked")[: strict.MOST_WORDS])
-    findings: list[Finding] = []
-    plain = border.read(border.anything, result["observation"], host, findings)
-    if findings:
-        return strict.words(findings[0].found[: strict.MOST_WORDS])
     try:
-        seen = load(plain, host)
+        answer = calls.read("observation", result, host)
     except SparkError as exc:
         return strict.words(str(exc)[: strict.MOST_WORDS])
-    return seen, cluster.read({"stdout": json.dumps(result.get("status"))}, host)
+    return answer.observation, cluster.read({"stdout": json.dumps(answer.status)}, host)
 
 
 def machines(observed: Mapping[str, Observation]) -> list[Machine]:

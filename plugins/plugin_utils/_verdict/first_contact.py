@@ -15,7 +15,6 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document as documents
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import PASS, UNKNOWN, WARN, Verdict
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._support.bundle import SEEN
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import verdict
 
 Outputs = Mapping[str, str]  # of one machine, by name
@@ -211,8 +210,8 @@ def judge(outputs: Mapping[str, Outputs]) -> list[Verdict]:
 
 
 def make(options: Options) -> dict[str, Any]:
-    outputs = {host: told["packed"] for host, told in options["seen"].items() if told and told.get("packed")}
+    outputs = {host: told.outputs for host, told in options["seen"].items() if told.outputs}
     return {"part": {"verdicts": documents.plain(judge(outputs))}}
 
 
-PLANNERS = {"first_contact": Planner(make, {}, gathered={"seen": SEEN}, alive=True)}
+PLANNERS = {"first_contact": Planner(make, {}, gathered={"seen": "support"}, alive=True)}

@@ -13,9 +13,9 @@ from unittest.mock import MagicMock
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.action import support_archive
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.capture import Captured
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.capture import pack
 
-GOOD = {"packed": Captured({"ip_link": "lo UP\n"}).packed(), "counts": {"tokens": 1}}
+GOOD = {"outputs": pack({"ip_link": "lo UP\n"}), "counts": {"tokens": 1}}
 OFF = {"unreachable": True, "msg": "Failed to connect to the host via ssh\nmore of it"}
 
 
@@ -112,9 +112,9 @@ def test_without_who_ran_it_and_where(act, tmp_path, monkeypatch):
     assert re.fullmatch(r"(user\d+) on controller ran /home/\1/x as user\d+\n", said)
 
 
-@pytest.mark.parametrize("lie", ["no archive", 7, {"x": 1}, GOOD["packed"][:-8]])
+@pytest.mark.parametrize("lie", ["no archive", 7, {"x": 1}, GOOD["outputs"][:-8]])
 def test_a_machine_that_answers_something_else_is_named_and_keeps_no_archive_from_the_others(act, tmp_path, lie):
-    result = act({"spark1": GOOD, "spark2": {"packed": lie}})
+    result = act({"spark1": GOOD, "spark2": {"outputs": lie}})
     assert "1 of 2 machines; nothing of spark2" in result["verdict"]
     (said,) = [line for line in result["lines"] if line.startswith("spark2: nothing, ")]
     assert "Find out what runs on this machine" in said

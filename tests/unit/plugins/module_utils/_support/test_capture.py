@@ -76,19 +76,19 @@ def said(argv):
 
 
 def test_no_secret_leaves_the_machine(node):
-    found = capture(Machine(str(node), said), Redactor(), logs=True)
-    everything = json.dumps(found.outputs)
+    redactor = Redactor()
+    found = capture(Machine(str(node), said), redactor, logs=True)
+    everything = json.dumps(found)
     assert [word for word in WORDS if word in everything] == []
-    assert not {f"/{name}" for name in PLANTED} - {"/etc/sparkmatrix/engine.env"} & set(found.outputs)
-    assert 'NCCL_DEBUG="INFO"' in found.outputs["/etc/sparkmatrix/engine.env"]
-    assert found.outputs["journal_engine"].count("(left out)") == len(WORDS)
-    assert found.counts["secrets of the machine"] > len(WORDS)
-    unpacked = json.loads(zlib.decompress(base64.b64decode(found.packed())))
-    assert unpacked == found.outputs
+    assert not {f"/{name}" for name in PLANTED} - {"/etc/sparkmatrix/engine.env"} & set(found)
+    assert 'NCCL_DEBUG="INFO"' in found["/etc/sparkmatrix/engine.env"]
+    assert found["journal_engine"].count("(left out)") == len(WORDS)
+    assert redactor.counts["secrets of the machine"] > len(WORDS)
+    assert module.unpacked(module.pack(found)) == found
 
 
 def test_what_is_there_is_taken_along(node):
-    found = capture(Machine(str(node), said), Redactor(), logs=True).outputs
+    found = capture(Machine(str(node), said), Redactor(), logs=True)
     assert {"journal_keeper", "journal_nccl", "status", "unit_files"} <= set(found)
     assert "/var/lib/sparkmatrix/keeper/history.json" in found
     assert sum("/verdicts/" in name for name in found) == module.VERDICTS
@@ -103,7 +103,7 @@ def test_without_logs_it_is_what_tools_print(tmp_path):
     (port / "carrier").write_text("1\n")
     (tmp_path / "sys/class/net/lo").mkdir()
     machine = Machine(str(tmp_path), lambda argv: Completed(0, "x") if argv[0] == "ip" else Completed(127))
-    found = capture(machine, Redactor()).outputs
+    found = capture(machine, Redactor())
     assert {name for name in found if not name.startswith("/sys")} == {"ip_link", "ip_addr"}
     assert found["/sys/class/net/enp1s0f0np0/carrier"] == "1"
     assert found["/sys/class/net/enp1s0f0np0/speed"] == "(not readable)"
@@ -113,7 +113,7 @@ def test_its_own_name_is_left_out_too(node):
     found = capture(
         Machine(str(node), lambda _argv: Completed(0, "desk-7.lan up")), Redactor(anonymous=True), name="spark1"
     )
-    assert set(found.outputs["ip_link"].split()) == {"spark1", "up"}
+    assert set(found["ip_link"].split()) == {"spark1", "up"}
 
 
 def test_people_with_an_account_are_left_out_too(node):
@@ -122,9 +122,9 @@ def test_people_with_an_account_are_left_out_too(node):
     )
     words = "alice and Alice Smith and bob and sparkmatrix and root"
     machine = Machine(str(node), lambda _argv: Completed(0, words), environment={"SUDO_USER": "bob"})
-    found = capture(machine, Redactor(anonymous=True), name="spark1").outputs["ip_link"]
+    found = capture(machine, Redactor(anonymous=True), name="spark1")["ip_link"]
     assert re.fullmatch(r"(user\d+) and (user\d+) and (user\d+) and sparkmatrix and root", found)
-    assert capture(machine, Redactor()).outputs["ip_link"] == words
+    assert capture(machine, Redactor())["ip_link"] == words
 
 
 def test_names_that_it_had_before_are_left_out_too(node):
@@ -133,7 +133,7 @@ def test_names_that_it_had_before_are_left_out_too(node):
         return Completed(0, "localhost\nspark-1a2b.lan\nno name\n" if earlier else "spark-1a2b and localhost")
 
     found = capture(Machine(str(node), run), Redactor(anonymous=True), name="spark1")
-    assert found.outputs["ip_link"] == "spark1 and localhost"
+    assert found["ip_link"] == "spark1 and localhost"
 
 
 RAY = "var/lib/sparkmatrix/home/ray"
@@ -196,7 +196,7 @@ def test_nobody_has_his_traces_left_out(node, path, text):
     (node / path).write_text(text)
     journal = Completed(0, f"{text}\nbegin {TRACE} end")
     machine = Machine(str(node), lambda argv: journal if argv[0] == "journalctl" else Completed(0))
-    found = capture(machine, Redactor(), logs=True).outputs
+    found = capture(machine, Redactor(), logs=True)
     assert f"begin {TRACE} end" in found["journal_engine"]
 
 
@@ -239,20 +239,20 @@ def test_long_logs_of_ray_leave_all_else_there(node, monkeypatch):
     logs.mkdir(parents=True)
     for number in range(5):
         (logs / f"{number}.out").write_text("x " * module.MOST)
-    found = capture(Machine(str(node), said), Redactor(), logs=True).outputs
+    found = capture(Machine(str(node), said), Redactor(), logs=True)
     assert found["journal_keeper"].startswith("begin") and found["units"].startswith("begin")
 
 
 def test_signs_of_any_language_fit_into_what_the_controller_reads():
     """All that a machine may hand over, of signs that are longest in JSON."""
-    found = module.Captured({"x": "\N{ROCKET}" * 1000})
-    assert len(zlib.decompress(base64.b64decode(found.packed()))) <= 4 * 1000 + 20
+    found = module.pack({"x": "\N{ROCKET}" * 1000})
+    assert len(zlib.decompress(base64.b64decode(found))) <= 4 * 1000 + 20
 
 
 def test_a_log_without_end_leaves_its_last_lines_and_all_of_them_together_have_an_end(node, monkeypatch):
     monkeypatch.setattr(module, "MOST", 1000)
     monkeypatch.setattr(module, "MOST_ALL", 5000)
     many = "\n".join(f"line {number}" for number in range(1000))
-    found = capture(Machine(str(node), lambda _argv: Completed(0, many)), Redactor(), logs=True).outputs
+    found = capture(Machine(str(node), lambda _argv: Completed(0, many)), Redactor(), logs=True)
     assert found["boots"].startswith("(the first ") and found["boots"].endswith("line 999")
     assert sum(map(len, found.values())) < 5000 + 60 * len(found)

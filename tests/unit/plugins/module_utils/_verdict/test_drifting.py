@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from dataclasses import replace
 
@@ -205,3 +206,19 @@ def test_the_file_for_prometheus(tmp_path):
         assert line in text.splitlines()
     assert path.stat().st_mode & 0o777 == 0o644
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("found", [[], [Drift("spark1", "fabric", "the MTU is 1500")]])
+def test_the_program_of_a_timer(found, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(drifting, "collect", lambda _machine, _ask: (found, "spark1"))
+    monkeypatch.setattr(drifting.os, "geteuid", lambda: 0)
+    parser = argparse.ArgumentParser()
+    drifting.configure(parser)
+    path = tmp_path / "drift.prom"
+    assert drifting.run(parser.parse_args(["--metrics", str(path)])) == len(found)
+    said = "drift fabric spark1: the MTU is 1500\n" if found else "nothing has drifted\n"
+    assert capsys.readouterr().out == said
+    assert f'kind="fabric"}} {len(found)}' in path.read_text()
+    assert drifting.run(parser.parse_args(["--metrics", str(tmp_path / "no/drift.prom")])) == drifting.NOT_LOOKED
+    monkeypatch.setattr(drifting.os, "geteuid", lambda: 1000)
+    assert drifting.run(parser.parse_args([])) == drifting.NOT_LOOKED

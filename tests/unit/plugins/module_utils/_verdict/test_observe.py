@@ -20,6 +20,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.obser
     NO_GPU,
     UNLIMITED,
     Difference,
+    Observation,
 )
 from engine_plans import with_service
 from fake_spark import ANSWER, HALVES, UNIT, Spark
@@ -58,7 +59,7 @@ def test_an_environment_that_is_not_the_planned_one(spark):
         Difference("NCCL_NET", "IB", "Socket"),
         Difference("NCCL_IB_DISABLE", "", "1"),
     )
-    assert "hf_secret" not in json.dumps(found.as_dict())
+    assert "hf_secret" not in str(found)
 
 
 @pytest.mark.parametrize(("parent", "found"), [("4000", ("NCCL_NET",)), ("1", ())])
@@ -198,3 +199,22 @@ def test_sglang_is_asked_for_its_settings_by_either_name(monkeypatch, known, ask
     monkeypatch.setattr(observe.probe, "metrics", lambda *_where: 'vllm:cache_config_info{block_size="16"} 1.0\n')
     assert observe.told(target) == {"block_size": "16"}
     assert len(paths) == asked
+
+
+def test_a_node_without_an_engine_says_so(monkeypatch):
+    asked = []
+
+    def collect(_asked, here):
+        asked.append(here)
+        raise SparkError("no engine is set up on this node")
+
+    def see(_machine, wanted):
+        asked.append((wanted.days, wanted.gpu, wanted.ask))
+        return Observation("spark1")
+
+    monkeypatch.setattr(observe, "observe", see)
+    monkeypatch.setattr(observe.cluster_status, "collect", collect)
+    found = observe.observation(observe.Request(days=1.0, gpu=True, here=False), False)
+    assert asked == [(1.0, gpu.measure, True), False]
+    assert found.observation.host == "spark1"
+    assert found.status == {"schema": 1, "problem": "no engine is set up on this node."}

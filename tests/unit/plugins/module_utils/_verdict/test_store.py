@@ -56,3 +56,14 @@ def test_all_can_be_forgotten(tmp_path):
     assert store.forget(root, check_mode=True) and store.read(root=root)[0]
     assert store.forget(root) and not store.forget(root)
     assert not (tmp_path / paths.VERDICTS.lstrip("/")).exists()
+
+
+def test_a_playbook_keeps_reads_and_forgets(tmp_path, monkeypatch):
+    kept = []
+    monkeypatch.setattr(store, "keep", kept.append)
+    monkeypatch.setattr(store, "read", lambda: ([RUN], ["damaged"]))
+    monkeypatch.setattr(store, "forget", lambda check_mode: check_mode)
+    assert store.verdicts(store.Request(run=RUN), True) == store.Kept() and not kept
+    assert store.verdicts(store.Request(run=RUN), False) == store.Kept() and kept == [RUN]
+    assert store.verdicts(store.Request("read"), False) == store.Kept(runs=(RUN,), refused=("damaged",))
+    assert store.verdicts(store.Request("absent"), True).changed

@@ -12,6 +12,7 @@ import pytest
 import report_samples as samples
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.store import Kept
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.planners import report
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import commands
 
@@ -59,7 +60,7 @@ def test_what_the_head_keeps():
         {
             "inventories": [],
             "folder": "",
-            "kept": {"a": {"runs": samples.healthy(), "refused": ["x.json: damaged"]}, "b": {}},
+            "kept": {"a": Kept(runs=tuple(samples.healthy()), refused=("x.json: damaged",)), "b": Kept()},
         }
     )
     assert made["headline"] == "example: 10 checks passed, no problem" and made["warnings"] == ["x.json: damaged"]
@@ -90,8 +91,8 @@ def test_without_a_run_it_says_which_playbook_makes_one(tmp_path):
     with pytest.raises(
         SparkError, match=r"no run has left its verdicts. Run verify\.yml or playbooks/doctor\.yml first"
     ):
-        report({"inventories": [], "folder": "", "kept": {"a": {"runs": []}, "b": {}}})
+        report({"inventories": [], "folder": "", "kept": {"a": Kept(runs=()), "b": Kept()}})
     with pytest.raises(SparkError, match=r"the head, which keeps the verdicts, was not asked. Run it without --limit"):
-        report({"inventories": [], "folder": "", "kept": {"b": {}}})
+        report({"inventories": [], "folder": "", "kept": {"b": Kept()}})
     with pytest.raises(SparkError, match="there is no such folder"):
         report({"inventories": [], "folder": str(tmp_path / "x"), "kept": {}})

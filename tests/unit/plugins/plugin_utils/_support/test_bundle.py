@@ -11,7 +11,7 @@ import tarfile
 import zlib
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.capture import Captured
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.capture import MOST_BYTES, pack, unpacked
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._support import bundle
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._support.bundle import Bundle, Part
 
@@ -71,13 +71,13 @@ def packed(value):
         *(None, 5, "", "no base64!", base64.b64encode(b"no zlib").decode(), packed([]), packed({"x": 5})),
         *(packed({name: ""}) for name in ("/etc/../../x", "a b", "x\ny", "", "x" * 300)),
         packed({"x": "y" * 1_000_000}),
-        base64.b64encode(zlib.compress(b" " * (bundle.MOST_BYTES + 10))).decode(),
+        base64.b64encode(zlib.compress(b" " * (MOST_BYTES + 10))).decode(),
     ],
 )
 def test_a_machine_that_packs_something_else_is_refused(hostile):
     with pytest.raises(ValueError):
-        bundle.unpacked(hostile)
+        unpacked(hostile)
 
 
 def test_what_acts_on_a_terminal_is_not_taken_along():
-    assert bundle.unpacked(Captured({"x": "a\x1b[2Jb\n\tc\0"}).packed()) == {"x": "a [2Jb\n\tc "}
+    assert unpacked(pack({"x": "a\x1b[2Jb\n\tc\0"})) == {"x": "a [2Jb\n\tc "}

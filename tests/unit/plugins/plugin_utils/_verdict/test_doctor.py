@@ -11,6 +11,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.document import plain
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import node as status_node
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import (
@@ -89,7 +90,7 @@ def run(observed=HEALTHY, status=SERVES, findings=()):
             "limits": {},
             "observed": {
                 host: doctor.read_observation(
-                    {"observation": one.as_dict(), "status": status if host == "spark1" else WORKER_SAYS}, host
+                    {"observation": plain(one), "status": status if host == "spark1" else WORKER_SAYS}, host
                 )
                 if isinstance(one, Observation)
                 else one

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.capture import Answer
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import first_contact
 from rules import hold, of_verdicts
 
@@ -86,7 +87,7 @@ def test_after_the_fabric_layer_and_with_nvidia_sync():
 
 
 def test_a_machine_that_could_not_tell_anything_is_no_witness():
-    made = first_contact.make({"seen": {"spark1": {"packed": spark()}, "off": {"msg": "no answer"}, "new": {}}})
+    made = first_contact.make({"seen": {"spark1": Answer(spark()), "off": Answer()}})
     (cages,) = [one for one in made["part"]["verdicts"] if one["check"] == "cages"]
     assert (cages["outcome"], cages["hosts"]) == ("pass", ["spark1"])
 

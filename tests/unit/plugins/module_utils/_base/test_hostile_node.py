@@ -1,0 +1,131 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A node lies in every field of every answer: it is refused with the name of the node and of the field, or what is
+taken is of the field's kind, one line, and does nothing to a terminal.
+
+Answers and fields are those of the types, so a new one is tried as well.
+"""
+
+from __future__ import annotations
+
+import json
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, document, strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support import capture
+from ssh_keys import ssh_key
+
+LIAR = "spark2"
+LIES: tuple[Any, ...] = (
+    "x\n    ProxyCommand id\n#",
+    "10.0.0.66\n10.0.0.67",
+    "fe80::1%x",
+    'x"; id; "',
+    "\x1b[2J\x1b]0;x\x07",
+    "a\0b",
+    "\u202e\u2028",
+    "x" * 1_000_000,
+    -(2**80),
+    float("nan"),
+    None,
+    True,
+    ["x\n"],
+    {"x": "y\n"},
+)
+# What some kind takes; of a parser that reads a document of its own, what it reads.
+TRUE: tuple[Any, ...] = (
+    *("spark1", "192.0.2.1", "enp1s0f0np0", "00:11:22:33:44:55", "0011:2233:4455:6677", "0600", "0002:01", ""),
+    *("fe80:0000:0000:0000:0011:22ff:fe33:4455", "2026-11-23T07:30:00Z", "sha256:1f0c", "a" * 40, "https://192.0.2.1/"),
+    *(ssh_key("a"), f"spark1 {ssh_key('a')}\n", 1, 100, 1.5, True, {"a": "b"}, ["a"]),
+)
+OF_PARSERS: Mapping[Any, Any] = {capture.unpacked: capture.pack({"nvidia_smi": "GB10\nx"})}
+
+
+def sample(kind: Any, where: str) -> Any:
+    """A true value, with something in every field."""
+    if is_dataclass(kind):
+        hints = typing.get_type_hints(kind, include_extras=True)
+        return {
+            item.name: item.metadata["enum"][0]
+            if "enum" in item.metadata
+            else sample(hints[item.name], f"{where}.{item.name}")
+            for item in fields(kind)
+        }
+    arguments = typing.get_args(kind)
+    if hasattr(kind, "__metadata__"):
+        parser = kind.__metadata__[0]
+        return OF_PARSERS[parser] if parser in OF_PARSERS else next(filter(lambda one: takes(parser, one), TRUE))
+    origin = typing.get_origin(kind)
+    if origin is typing.Union:
+        return sample(arguments[0], where)
+    if origin in (tuple, list):
+        return [sample(arguments[0], where)]
+    if origin is Mapping:
+        return {sample(arguments[0], where): sample(arguments[1], where)}
+    return {str: "x", int: 1, float: 1.5, bool: True}.get(kind, {})
+
+
+def takes(parser: Any, value: Any) -> bool:
+    try:
+        return bool(parser(value) == value)
+    except (ValueError, SparkError):
+        return False
+
+
+def lies(value: Any, lie: Any) -> Iterator[tuple[str, Any]]:
+    """(field, the value with a lie in one place), for all places; also as the name of an entry."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield name, {**value, name: lie}
+            for place, made in lies(inner, lie):
+                yield f"{name}.{place}", {**value, name: made}
+        if isinstance(lie, str):
+            yield "", {**value, lie: next(iter(value.values()), "")}
+    elif isinstance(value, list):
+        for place, made in lies(value[0], lie):
+            yield place, [made]
+
+
+def texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from (*texts(key), *texts(item))
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from texts(item)
+
+
+def harmless(answer: Any) -> bool:
+    plain = {name: value for name, value in document.plain(answer).items() if name != "diff"}
+    return all(
+        text.replace("\n", "").replace("\t", "").isprintable() and "ProxyCommand id\n" not in text
+        for text in texts(plain)
+    )
+
+
+@pytest.mark.parametrize("name", calls.CALLS)
+def test_a_true_answer_comes_in_unchanged_and_a_lie_does_not_come_in(name: str) -> None:
+    true = json.loads(json.dumps(sample(calls.answer_type(name), name)))
+    read = document.plain(calls.read(name, true, LIAR))
+    assert {key: value for key, value in read.items() if key not in ("diff", "outputs")} == {
+        key: value for key, value in true.items() if key not in ("diff", "outputs")
+    }
+    for lie in LIES:
+        for place, answer in lies(true, lie):
+            try:
+                taken = calls.read(name, answer, LIAR)
+            except SparkError as exc:
+                said = str(exc)
+                assert exc.where == LIAR and place.rpartition(".")[2] in said, (place, lie, said)
+                assert strict.words(said) == said or len(said) > strict.MOST_WORDS, (place, lie, said)
+            else:
+                assert harmless(taken), (place, lie)
