@@ -651,13 +651,6 @@ said(
     json.dumps({"schema": 1, "models": [{"manifest": MANIFEST, "refs": ["main"]}]}),
 )
 said(
-    "_web_ui/data:unpack",
-    lambda text: here("_web_ui/data:unpack")(
-        str(archive("page.tar.gz", "list.json", raw(text), "w:gz")), Path(tempfile.mkdtemp(dir=ROOT), "new")
-    ),
-    json.dumps({"version": 1, "program": "1", "key": "", "files": {"webui.db": {"size": 1, "sha256": "a"}}}),
-)
-said(
     "_artifacts/image_source:from_archive",
     lambda text: here("_artifacts/image_source:from_archive")(
         "a:1", str(archive("image.tar", "index.json", raw(text)))

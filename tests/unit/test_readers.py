@@ -37,7 +37,7 @@ from readers import DOCUMENTS, TEXTS
 # Their true input is refused as well, at its end: among the fixtures are outputs without a result, and files that an
 # archive or an image would have to have are not made here.
 REFUSED = (
-    *("_fabric/show_gids:parse", "_nccl/results:read", "_artifacts/hub:ask revision", "_web_ui/data:unpack"),
+    *("_fabric/show_gids:parse", "_nccl/results:read", "_artifacts/hub:ask revision"),
     *(f"_artifacts/image_source:{name}" for name in ("from_archive", "from_docker", "_from_overlay2")),
 )
 
@@ -77,7 +77,8 @@ NOT_REACHED = {
     "module_utils/_engine/nosuid.py:_noted": "what root has written",
     "module_utils/_artifacts/receive.py:run": "what this collection has sent; its tests say what is refused",
     "action/artifacts_send.py:_node": "its tests have a node that answers otherwise",
-    "plugin_utils/_engine/option_tables.py:load": OURS,
+    "plugin_utils/_engine/option_tables.py:document": OURS,
+    "module_utils/_web_ui/data.py:unpack": "its tests have archives",
     "plugin_utils/_preflight/variables.py:load": OURS,
     "plugin_utils/_verdict/planners.py:_developed": OURS,
     "plugin_utils/_verdict/planners.py:_installed": OURS,
