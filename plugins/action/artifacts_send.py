@@ -20,7 +20,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts imp
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import Manifest, Segment
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.receive import BEGIN, END, TAKE
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.work import AGAIN
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import how_far, json_text, paths, strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import (
+    document,
+    how_far,
+    json_text,
+    paths,
+    strict,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import progress
 
@@ -46,17 +52,11 @@ class ActionModule(ActionBase):
         try:
             source = importing.find(args["name"], os.path.expanduser(args["path"]), args["ref"])
             choice = source.choose(args["pickle"])
-            chosen = look.chosen(source, choice)
-            result["listing"] = {
-                "name": args["name"],
-                "hub": f"{args['path']} on this computer",
-                "left_out": dict(choice.left_out),
-                "copied": chosen["size"],
-                **chosen,
-            }
+            chosen = look.chosen(source, choice, f"{args['path']} on this computer")
+            result["listing"] = document.plain(chosen)
             result["changed"] = False
             if args["state"] == "sent" and not self._task.check_mode:
-                reading = _Teller(self, f"reading {args['name']} on this computer", chosen["size"])
+                reading = _Teller(self, f"reading {args['name']} on this computer", chosen.size)
                 of = importing.measure(source, choice, tell=reading.add)
                 result["result"] = self._send(args, source, of)
                 result["changed"] = result["result"]["changed"]

@@ -20,6 +20,7 @@ LINE_S = 60  # where every part is a line of its own
 
 class ActionModule(ActionBase):
     TRANSFERS_FILES = False
+    _supports_async = True
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
@@ -41,7 +42,9 @@ class ActionModule(ActionBase):
         began, told = time.monotonic(), set()
         while True:
             args = {**self._task.args, "request": request}
-            found: dict[str, Any] = self._execute_module(module_args=args, task_vars=task_vars)
+            found: dict[str, Any] = self._execute_module(
+                module_args=args, task_vars=task_vars, wrap_async=bool(self._task.async_val)
+            )
             waiting = found.get("waiting") or {}
             for note in [*waiting.get("notes", ()), *found.get("notes", ())]:
                 words = strict.words(f"[{host}] {note}")

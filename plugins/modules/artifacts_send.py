@@ -70,7 +70,7 @@ listing:
   sample: {name: Qwen/Qwen3-8B, revision: '', hub: /mnt/qwen3-8b on this computer, files: 15, size: 16400000000,
            copied: 16400000000, left_out: {}}
 result:
-  description: What was done; as of M(sparkmatrix.cluster.artifacts_work).
+  description: What was done.
   returned: with O(state=sent), not in check mode
   type: dict
 """

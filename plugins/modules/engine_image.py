@@ -11,7 +11,7 @@ short_description: Look which container images this node has, and what is in the
 version_added: 0.1.0
 description:
   - "Internal to this collection: no compatibility promise."
-  - Fetches nothing (M(sparkmatrix.cluster.image_offer), M(sparkmatrix.cluster.image_receive)); an image that has come
+  - Fetches nothing (the calls image_fetch and image_receive); an image that has come
     with a digest gets the tag by which the nodes name it.
   - Fails where Docker or its Compose plug-in cannot be used, where an image lacks the Ray that is asked for, or where a
     container sees no GPU.

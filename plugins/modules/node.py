@@ -77,6 +77,11 @@ def main() -> None:
 
 def carried() -> None:
     """Never called: Ansible sends what it finds imported, and which of it is loaded the call decides."""
+    from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import (  # noqa: F401
+        image_copy,
+        look,
+        work,
+    )
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import peermem  # noqa: F401
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import apply as gateway  # noqa: F401
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import packages  # noqa: F401

@@ -99,7 +99,7 @@ class Images(Cluster):
             raise LabError(f"something is left of the copy: {left}")
 
     def modules(self, hosts: str, name: str, options: dict[str, Any], fails: str = "") -> str:
-        """A module by itself, on several nodes at once."""
+        """A call by itself, on several nodes at once."""
         overlay = str((self.state / "overlay").relative_to(ROOT))
         command = [
             str(pathlib.Path(sys.executable).parent / "ansible"),
@@ -109,7 +109,7 @@ class Images(Cluster):
             "-i",
             overlay,
         ]
-        command += ["--become", "-m", f"sparkmatrix.cluster.{name}", "-a", json.dumps(options)]
+        command += ["--become", "-m", "sparkmatrix.cluster.node", "-a", json.dumps({"call": name, "request": options})]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         if bool(done.returncode) != bool(fails) or fails not in done.stdout:
             raise LabError(f"{name} on {hosts}: {done.stdout[-2000:]}{done.stderr[-1000:]}")
@@ -188,7 +188,7 @@ def offer(here: Images, hosts: Sequence[str]) -> dict[str, Any]:
     """The one of SEED to these. What they are told."""
     told = {"addresses": [here.rail(SEED)], "images": [BIG]}
     allowed = {"allowed": [here.rail(host) for host in hosts], "token": TOKEN}
-    said = here.modules(SEED, "image_offer", {**told, **allowed})
+    said = here.modules(SEED, "image_fetch", {**told, **allowed})
     digest = re.search(r"offered.*?(sha256:[0-9a-f]{64})", said, re.DOTALL)
     receipt = {"image": BIG, "source": SEED, "addresses": told["addresses"]}
     return {"receipts": [receipt], "token": TOKEN, "offered": {SEED: {BIG: digest and digest[1]}}}
@@ -200,7 +200,7 @@ def ours(here: Images) -> dict[str, float]:
     first = time.monotonic() - began
     here.modules(",".join(OTHERS), "image_receive", told)
     seconds = time.monotonic() - began
-    here.modules(SEED, "image_offer", {"state": "absent"})
+    here.modules(SEED, "image_offer_end", {})
     return {"ours_s": round(seconds, 1), "of_it_until_offered_s": round(first, 1)}
 
 
@@ -215,14 +215,14 @@ def strangers(here: Images) -> dict[str, Any]:
     if set(seen.split()) - SEEN:
         raise LabError(f"what offers images sees {seen}")
     here.modules("spark4", "image_receive", told, fails="did not arrive from spark1")
-    here.modules(SEED, "image_offer", {"state": "absent"})
+    here.modules(SEED, "image_offer_end", {})
     here.modules("spark4", "image_receive", told, fails="Connection refused")
     told = offer(here, ["spark4"])
     here.modules("spark4", "image_receive", {**told, "token": "b" * 48}, fails="did not arrive from spark1")
     began = time.monotonic()
     here.modules("spark4", "image_receive", told)
     seconds = time.monotonic() - began
-    here.modules(SEED, "image_offer", {"state": "absent"})
+    here.modules(SEED, "image_offer_end", {})
     here.whole(BIG)
     return {"then_s": round(seconds, 1)}
 

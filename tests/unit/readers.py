@@ -631,11 +631,6 @@ in_file(
     js(Progress("a", "org/m", "copying")),
     refuses=(),
 )
-said(
-    "_artifacts/work:_manifest",
-    lambda text: here("_artifacts/work:_manifest")(Work("copy", "/home", "org/model", manifest=text)),
-    json.dumps(MANIFEST),
-)
 in_file(
     "_artifacts/folders:read_json",
     "kept/a.json",
@@ -727,7 +722,6 @@ said(
     status_said()["stdout"],
     refuses=(),
 )
-said("_base/answers:_manifest", lambda text: there("_base/answers:_manifest")(text, "spark1"), json.dumps(MANIFEST))
 said(
     "_support/capture:unpacked",
     lambda text: here("_support/capture:unpacked")(base64.b64encode(zlib.compress(raw(text))).decode()),

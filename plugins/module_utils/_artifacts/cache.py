@@ -42,6 +42,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.man
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Commit, Count, Flag, Number, Words
 
 COMING = "coming.json"
 _REF = re.compile(r"[A-Za-z0-9][\w.-]{0,99}(/[A-Za-z0-9][\w.-]{0,99}){0,3}", re.ASCII)
@@ -62,15 +63,15 @@ class Kept:
     removed, because no other revision has them. ``used_at``: when a file of it was read last, to a day. ``manifest``:
     it was brought by this collection. ``broken``: links that lead nowhere, and so files that are missing."""
 
-    name: str
-    revision: str
-    files: int
-    size: int
-    frees: int
-    refs: tuple[str, ...] = ()
-    used_at: float = 0.0
-    manifest: bool = False
-    broken: tuple[str, ...] = ()
+    name: Words
+    revision: Commit
+    files: Count
+    size: Count
+    frees: Count
+    refs: tuple[Words, ...] = ()
+    used_at: Number = 0.0
+    manifest: Flag = False
+    broken: tuple[Words, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import (
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Flag, Word
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.ports import IMAGES
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image as engine_image
@@ -78,11 +80,121 @@ def reference(name: str, root: str) -> str:
     return f"{LOOPBACK}:{IMAGES}/{repository(name)}@{root}"
 
 
+# --- calls ---
+
+
+@dataclass(frozen=True)
+class Built:
+    dockerfile: str
+    arguments: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Offering:
+    """``fetch``: images that have to be there, from their registries, from ``archive`` (a file of this node) or, those
+    of ``builds``, from a Dockerfile. ``images``: to offer to other nodes, those of ``fetch`` among them, at
+    ``addresses`` of this node to the ``allowed`` ones that know ``token``. ``login``: a directory as
+    `docker --config` takes it. ``timeout``: seconds that one may take."""
+
+    fetch: tuple[str, ...] = ()
+    images: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
+    allowed: tuple[str, ...] = ()
+    token: str = ""
+    archive: str = ""
+    builds: Mapping[str, Built] = field(default_factory=dict)
+    login: str = ""
+    timeout: float = 7200.0
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """``fetched``: what Docker has now and did not have; one of an OCI archive comes by the call image_receive.
+    ``ids``: of all that were to be fetched. ``offered``: digests of what is offered."""
+
+    changed: Flag
+    fetched: list[Word]
+    ids: Mapping[Word, Word]
+    offered: Mapping[Word, Word] = field(default_factory=dict)
+
+
+def fetch(wanted: Offering, check_mode: bool) -> Fetched:
+    """The offer is open until it is withdrawn, or nobody has asked for a quarter of an hour."""
+    if check_mode:
+        there = _ids(wanted.fetch)
+        fetched = [name for name in wanted.fetch if name not in there]
+        return Fetched(bool(fetched), fetched, there)
+    runner = partial(run, timeout_s=wanted.timeout)
+    obtained = {
+        name: obtain(name, wanted.archive, wanted.login, runner, wanted.builds.get(name)) for name in wanted.fetch
+    }
+    fetched = [name for name, (_offered, changed) in obtained.items() if changed]
+    offers: dict[str, str] = {}
+    if wanted.images:
+        archived = {name: offered for name, (offered, _changed) in obtained.items() if offered}
+        to = Offer(IMAGES, wanted.token, wanted.addresses, wanted.allowed)
+        offers = offer(wanted.images, to, archived, runner, login=wanted.login)
+    return Fetched(bool(fetched), fetched, _ids(wanted.fetch), offers)
+
+
+def _ids(names: Sequence[str]) -> dict[str, str]:
+    found = {name: engine_image.find(name).id for name in names}
+    return {name: one for name, one in found.items() if one}
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """Neither asked for nor answered."""
+
+
+def end_offer(_nothing: Nothing, check_mode: bool) -> Nothing:
+    if not check_mode:
+        withdraw()
+    return Nothing()
+
+
+@dataclass(frozen=True)
+class Coming:
+    """``source``: the node that offers it, at ``addresses``, over which connections are spread."""
+
+    image: str
+    source: str
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Receiving:
+    """``offered``: by node, the digests of what it has said that it offers. ``timeout``: seconds that one may take."""
+
+    receipts: tuple[Coming, ...]
+    token: str
+    offered: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    timeout: float = 7200.0
+
+
+@dataclass(frozen=True)
+class Received:
+    """``received``: images that were not there."""
+
+    changed: Flag
+    received: list[Word]
+
+
+def get(wanted: Receiving, check_mode: bool) -> Received:
+    runner = partial(run, timeout_s=wanted.timeout)
+    received = []
+    for one in wanted.receipts:
+        digest = wanted.offered.get(one.source, {}).get(one.image, "")
+        if check_mode or receive(Receipt(one.image, one.source, one.addresses, digest), wanted.token, runner):
+            received.append(one.image)
+    return Received(bool(received), received)
+
+
 # --- the node that has it --------------------------------------------------------------------------------------------
 
 
 def obtain(
-    name: str, archive: str, login: str, runner: Runner, build: Mapping[str, Any] | None = None
+    name: str, archive: str, login: str, runner: Runner, build: Built | None = None
 ) -> tuple[Offered | None, bool]:
     """What can be offered of an image that may have to be fetched first, and whether Docker got it by that.
 
@@ -104,14 +216,14 @@ def obtain(
     return None, True
 
 
-def _build(name: str, build: Mapping[str, Any], runner: Runner, options: Sequence[str]) -> None:
+def _build(name: str, build: Built, runner: Runner, options: Sequence[str]) -> None:
     """From the Dockerfile alone: there are no files beside it that could differ between two builds."""
-    arguments = dict(build.get("arguments") or {})
-    if re.search(r"(?m)^\s*ARG\s+MAX_JOBS\b", build["dockerfile"]):
+    arguments = dict(build.arguments)
+    if re.search(r"(?m)^\s*ARG\s+MAX_JOBS\b", build.dockerfile):
         arguments.setdefault("MAX_JOBS", str(compilers()))
     words = [f"--build-arg={key}={value}" for key, value in arguments.items()]
     with tempfile.TemporaryDirectory(prefix="sparkmatrix-build-") as context:
-        Path(context, "Dockerfile").write_text(build["dockerfile"], encoding="utf-8")
+        Path(context, "Dockerfile").write_text(build.dockerfile, encoding="utf-8")
         done = runner(["docker", *options, "build", "--tag", name, *words, context])
     if done.rc != 0:
         raise SparkError(

@@ -16,6 +16,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, Runner, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Count, Word, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image as engine_image
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.kept_plan import Kept
 
@@ -27,13 +28,13 @@ class Image:
     """``size``: bytes, layers that other images share among them. ``known``: names by which plans have used it, the
     last time at ``used_at`` (to a day); none where no plan has. ``why``: what needs it, empty where nothing does."""
 
-    id: str
-    names: tuple[str, ...]
-    digests: tuple[str, ...]
-    size: int
-    known: tuple[str, ...] = ()
-    used_at: int = 0
-    why: str = ""
+    id: Word
+    names: tuple[Word, ...]
+    digests: tuple[Word, ...]
+    size: Count
+    known: tuple[Word, ...] = ()
+    used_at: Count = 0
+    why: Words = ""
 
 
 def listed(kept: Kept, runner: Runner = run, root: str = "/") -> tuple[list[Image], str]:

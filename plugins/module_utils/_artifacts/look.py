@@ -2,23 +2,42 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What a node says of the models in its cache: enough to decide whether anything has to be brought here."""
+"""What a node says of the models in its cache: enough to decide whether anything has to be brought here. And the calls
+that ask a hub or a source what a model consists of, and that remove models and images.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Optional
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import archive, check, importing, selection
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import (
+    archive,
+    check,
+    hub,
+    image_list,
+    importing,
+    selection,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import manifest as manifests
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import check_revision
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
+    CommitOrEmpty,
+    Count,
+    Flag,
+    Word,
+    WordOrEmpty,
+    Words,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import nosuid
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan, nosuid
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.kept_plan import Kept
 
 # A manifest and all its files; a manifest, and files that are not whole; files without a manifest; nothing.
@@ -31,14 +50,14 @@ class Held:
     """``revision``: the commit that the wanted branch, tag or commit is here; empty where that is not known.
     ``there``: bytes on the disk that need not be fetched, or not be reserved again."""
 
-    name: str
-    ref: str
-    state: str = NONE
-    revision: str = ""
-    digest: str = ""
-    size: int = 0
-    there: int = 0
-    found: str = ""
+    name: Words
+    ref: WordOrEmpty
+    state: Word = NONE
+    revision: CommitOrEmpty = ""
+    digest: CommitOrEmpty = ""
+    size: Count = 0
+    there: Count = 0
+    found: Words = ""
 
     def as_dict(self) -> dict[str, Any]:
         made: dict[str, Any] = document.plain(self)
@@ -106,42 +125,195 @@ def _existing(cache: Cache) -> Path:
     return place
 
 
-def room(cache: Cache) -> dict[str, int]:
+def room(cache: Cache) -> Room:
     status = os.statvfs(_existing(cache))
-    return {"free": status.f_bavail * status.f_frsize, "total": status.f_blocks * status.f_frsize}
+    return Room(status.f_bavail * status.f_frsize, status.f_blocks * status.f_frsize)
 
 
-def referred(kept: Kept) -> list[dict[str, str]]:
+def referred(kept: Kept) -> list[Referred]:
     """Models of the plan that serves on this node, and of the one before it: what a rollback needs."""
     found: dict[tuple[str, str], str] = {}
     for what, plan in (("serves now", kept.current), ("served before", kept.previous)):
         for model in plan.models if plan else ():
             found.setdefault((model.name, model.revision), what)
-    return [{"name": name, "ref": ref, "why": why} for (name, ref), why in found.items() if not name.startswith("/")]
+    return [Referred(name, ref, why) for (name, ref), why in found.items() if not name.startswith("/")]
 
 
-def source(cache: Cache, name: str, ref: str, path: str, pickle: bool) -> dict[str, Any]:
-    """What a directory or an archive has of a model. ``copied``: bytes that it takes in the cache."""
-    told = {"name": name, "revision": "", "hub": path, "files": 0, "left_out": {}}
-    if os.path.isfile(path):
-        of = archive.find(path, name, ref)
-        if not pickle:
-            archive.refuse_pickle(of, path)
+# --- calls ---
+
+
+@dataclass(frozen=True)
+class Named:
+    """``ref``: branch, tag or commit; empty for main."""
+
+    name: str
+    ref: str = ""
+
+
+@dataclass(frozen=True)
+class Request:
+    """``home``: engine_model_cache. ``models``: those that are wanted. ``images``: of Docker, too."""
+
+    home: str
+    models: tuple[Named, ...] = ()
+    images: bool = False
+
+
+@dataclass(frozen=True)
+class Room:
+    """Bytes of the file system that the cache is on."""
+
+    free: Count
+    total: Count
+
+
+@dataclass(frozen=True)
+class Referred:
+    """A model of the plan that serves on this node, or of the one before it."""
+
+    name: Words
+    ref: Words
+    why: Words
+
+
+@dataclass(frozen=True)
+class Look:
+    """``kept``: every revision in the cache, whoever brought it. ``plans``: why a plan of this node cannot be read, so
+    that nobody knows all that it refers to. ``docker``: why Docker does not tell its images. Both mostly empty."""
+
+    room: Room
+    models: list[Held]
+    kept: list[caches.Kept]
+    referred: list[Referred]
+    plans: Words = ""
+    images: list[image_list.Image] = field(default_factory=list)
+    docker: Words = ""
+
+
+def models(request: Request, _check: bool) -> Look:
+    """Reads manifests and sizes, no content of models."""
+    cache, plans = Cache(request.home), kept_plan.read()
+    images, docker = image_list.listed(plans) if request.images else ([], "")
+    held_ = [held(cache, one.name, one.ref) for one in request.models]
+    return Look(room(cache), held_, caches.kept(cache), referred(plans), plans.refused, images, docker)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """``path``: of a source on this node; empty for the hub that ``environment`` names, which also says where a token
+    is. ``pickle``: let in weights that can run programs of whoever made them."""
+
+    home: str
+    name: str
+    ref: str = ""
+    path: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    pickle: bool = False
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What a hub or a source has of a model. ``left_out``: bytes that are not needed, by reason. ``copied``: bytes that
+    it takes in the cache; what comes from a source on the same disk is linked."""
+
+    name: Words = ""
+    revision: CommitOrEmpty = ""
+    hub: Words = ""
+    files: Count = 0
+    size: Count = 0
+    left_out: Mapping[Words, Count] = field(default_factory=dict)
+    copied: Count = 0
+
+
+def listing(asked: Asked, _check: bool) -> Listing:
+    """Nothing is downloaded."""
+    try:
+        return _source(asked) if asked.path else _hub(asked)
+    except (OSError, ValueError) as exc:
+        raise SparkError(str(exc), asked.path or asked.name, "Look at the source of the model") from exc
+
+
+def _hub(asked: Asked) -> Listing:
+    found = hub.ask(asked.name, asked.ref, asked.environment)
+    choice = found.choose(asked.pickle)
+    size = sum({one.blob: one.size for one in found.files if one.path in choice.paths}.values())
+    return Listing(found.name, found.revision, found.hub, len(choice.paths), size, choice.left_out)
+
+
+def _source(asked: Asked) -> Listing:
+    if os.path.isfile(asked.path):
+        of = archive.find(asked.path, asked.name, asked.ref)
+        if not asked.pickle:
+            archive.refuse_pickle(of, asked.path)
         size = sum({one.blob: one.size for one in of.files}.values())
-        return {**told, "revision": of.revision, "files": len(of.files), "size": size, "copied": size}
-    found = importing.find(name, path, ref)
-    choice = found.choose(pickle)
+        return Listing(asked.name, of.revision, asked.path, len(of.files), size, copied=size)
+    found = importing.find(asked.name, asked.path, asked.ref)
+    choice = found.choose(asked.pickle)
     # No second name leads into another mount.
-    device = -1 if nosuid.held(cache.home, Machine()) else os.stat(_existing(cache)).st_dev
-    copied = found.copied(choice, device)
-    return {**told, **chosen(found, choice), "copied": copied}
+    device = -1 if nosuid.held(asked.home, Machine()) else os.stat(_existing(Cache(asked.home))).st_dev
+    return chosen(found, choice, asked.path, found.copied(choice, device))
 
 
-def chosen(found: importing.Source, choice: selection.Choice) -> dict[str, Any]:
+def chosen(found: importing.Source, choice: selection.Choice, where: str, copied: int = -1) -> Listing:
+    """``where``: for people. ``copied``: all of it, where it is not given."""
     size = sum(found.sizes[one] for one in choice.paths)
-    return {"revision": found.revision, "files": len(choice.paths), "size": size}
+    return Listing(
+        found.name, found.revision, where, len(choice.paths), size, choice.left_out, size if copied < 0 else copied
+    )
 
 
-def listed(cache: Cache) -> list[Mapping[str, Any]]:
-    """Every revision of every model in the cache, whoever brought it."""
-    return [document.plain(one) for one in caches.kept(cache)]
+@dataclass(frozen=True)
+class Revision:
+    name: str
+    revision: str
+
+
+@dataclass(frozen=True)
+class OfRevision(Revision):
+    home: str
+
+
+@dataclass(frozen=True)
+class Had:
+    """``manifest``: None of a node that was not asked."""
+
+    manifest: Optional[Annotated[manifests.Manifest, manifests.parse]] = None
+
+
+def manifest(asked: OfRevision, _check: bool) -> Had:
+    of = caches.read(Cache(asked.home), asked.name, asked.revision)
+    if of is None:
+        raise SparkError("there is no manifest of it", asked.name, "Run the layer artifacts")
+    return Had(of)
+
+
+@dataclass(frozen=True)
+class ImageNames:
+    """One that has no name left goes with its last name."""
+
+    id: str
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Removal:
+    home: str
+    models: tuple[Revision, ...] = ()
+    images: tuple[ImageNames, ...] = ()
+
+
+@dataclass(frozen=True)
+class Removed:
+    """``freed``: bytes of models, or what removing them would free."""
+
+    changed: Flag
+    freed: Count
+
+
+def remove(removal: Removal, check_mode: bool) -> Removed:
+    """Revisions go with what no other revision has."""
+    cache = Cache(removal.home)
+    freed = sum(caches.remove(cache, one.name, one.revision, check_mode) for one in removal.models)
+    for image in () if check_mode else removal.images:
+        image_list.remove(image.id, image.names)
+    return Removed(bool(removal.models or removal.images), freed)

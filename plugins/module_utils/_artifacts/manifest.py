@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Words
 
 SCHEMA_VERSION = 1
 SEGMENT_BYTES = 64 * 1024 * 1024  # what is copied, checked and repaired at once
@@ -61,7 +62,7 @@ class Manifest:
     name: str
     revision: str
     files: tuple[File, ...]
-    source: str = ""
+    source: Words = ""
     segment_bytes: int = SEGMENT_BYTES
     schema: int = SCHEMA_VERSION
 
@@ -125,7 +126,7 @@ def _check_file(one: File, segment_bytes: int) -> None:
     _must(bool(_SHA256.fullmatch(one.blob) or _REVISION.fullmatch(one.blob)), f"blob of {one.path}", one.blob)
     _must(len(one.segments) == -(-one.size // segment_bytes), f"number of segments of {one.path}", len(one.segments))
     for sha256 in one.segments:
-        _must(bool(_SHA256.fullmatch(sha256)), f"segment of {one.path}", sha256)
+        _must(bool(_SHA256.fullmatch(sha256)), f"segments of {one.path}", sha256)
 
 
 def check_paths(paths: list[str]) -> None:

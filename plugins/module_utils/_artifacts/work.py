@@ -17,6 +17,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Annotated, Optional
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import (
     archive,
@@ -40,6 +41,14 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import (
     unit_sandbox,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
+    CommitOrEmpty,
+    Count,
+    Flag,
+    Host,
+    WordOrEmpty,
+    Words,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import write_state
 
@@ -63,10 +72,10 @@ _MOST = 256 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Work:
-    """``home``: engine_model_cache. ``ref``: what the manifest is to be known as, beside its commit. ``manifest``: its
-    text. ``peers``, ``receivers``, ``token``, ``certificate``, ``rate``: of a copy. ``full``: read every byte, also of
-    what has not changed. ``way``: of obtaining it, with ``source`` where that is a path. ``environment``: by which the
-    hub is asked; ``python``, ``user``: of its client; ``pickle``: weights that can run programs are let in."""
+    """``home``: engine_model_cache. ``ref``: what the manifest is to be known as, beside its commit. ``peers``,
+    ``receivers``, ``token``, ``certificate``, ``rate``: of a copy. ``full``: read every byte, also of what has not
+    changed. ``way``: of obtaining it, with ``source`` where that is a path. ``environment``: by which the hub is asked;
+    ``python``, ``user``: of its client; ``pickle``: weights that can run programs are let in."""
 
     kind: str = field(metadata=document.one_of(COPY, PREPARE, CHECK, OBTAIN, EXPORT))
     home: str
@@ -74,7 +83,7 @@ class Work:
     revision: str = ""
     ref: str = ""
     host: str = ""
-    manifest: str = ""
+    manifest: Optional[Annotated[Manifest, manifests.parse]] = None
     token: str = ""
     certificate: str = ""
     receivers: tuple[str, ...] = ()
@@ -97,13 +106,13 @@ class Work:
 class Result:
     """``bytes``: that came, or were read. ``sources``: bytes by host. ``broken``: what a check has found."""
 
-    revision: str = ""
-    digest: str = ""
-    changed: bool = False
-    bytes: int = 0
-    sources: Mapping[str, int] = field(default_factory=dict)
-    broken: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
+    revision: CommitOrEmpty = ""
+    digest: CommitOrEmpty = ""
+    changed: Flag = False
+    bytes: Count = 0
+    sources: Mapping[Host, Count] = field(default_factory=dict)
+    broken: tuple[Words, ...] = ()
+    problems: tuple[Words, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -193,10 +202,9 @@ def _prepare(work: Work, cache: Cache, teller: Teller) -> Result:
 
 def _manifest(work: Work) -> Manifest:
     """It comes from another node, and may be of no other model than the one that is copied."""
-    with json_text.Reading(
-        "its manifest is damaged", f"{work.name} {work.revision[:12]}", "Run the layer artifacts again"
-    ):
-        of = manifests.parse(json_text.read(work.manifest))
+    of = work.manifest
+    if of is None:
+        raise SparkError("its manifest is missing", f"{work.name} {work.revision[:12]}", AGAIN)
     if (of.name, of.revision) != (work.name, work.revision or of.revision):
         raise SparkError(
             f"the manifest is of {of.name} {of.revision[:12]}",
@@ -372,7 +380,46 @@ def run(path: str = WORK) -> int:
     return 0
 
 
-# --- started and waited for by a module ---
+# --- calls: started and waited for by a run of Ansible ---
+
+
+@dataclass(frozen=True)
+class Started:
+    """``id``: what to wait for."""
+
+    changed: Flag
+    id: WordOrEmpty
+
+
+def begin(work: Work, check_mode: bool) -> Started:
+    """It goes on when the computer that Ansible runs on is lost."""
+    return Started(True, "" if check_mode else start(Machine(), work))
+
+
+@dataclass(frozen=True)
+class Awaited:
+    """``part``: seconds after which the answer says how far it is. ``before``: what it said last."""
+
+    id: str
+    part: float = 10.0
+    before: Optional[how_far.Waiting] = None
+
+
+@dataclass(frozen=True)
+class Waited:
+    changed: Flag = False
+    result: Optional[Result] = None
+    waiting: Optional[how_far.Waiting] = None
+    notes: tuple[Words, ...] = ()
+
+
+def waited(asked: Awaited, check_mode: bool) -> Waited:
+    if check_mode:
+        return Waited(True, Result())
+    now = wait(Machine(), asked.id, asked.part)
+    if not now.ended:
+        return Waited(waiting=how_far.Waiting(now.words, now.notes))
+    return Waited(now.result.changed, now.result, notes=now.notes)
 
 
 def progress(path: str = PROGRESS) -> Progress | None:

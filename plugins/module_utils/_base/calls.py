@@ -25,6 +25,15 @@ PACKAGE = "ansible_collections.sparkmatrix.cluster.plugins.module_utils"
 # Name of the call -> file and function. The module ``node`` carries these files and all that they import.
 CALLS: Mapping[str, str] = {
     "gateway": "_gateway.apply:ensure",
+    "image_fetch": "_artifacts.image_copy:fetch",
+    "image_offer_end": "_artifacts.image_copy:end_offer",
+    "image_receive": "_artifacts.image_copy:get",
+    "model_listing": "_artifacts.look:listing",
+    "model_manifest": "_artifacts.look:manifest",
+    "model_wait": "_artifacts.work:waited",
+    "model_work": "_artifacts.work:begin",
+    "models": "_artifacts.look:models",
+    "models_remove": "_artifacts.look:remove",
     "packages": "_managed.packages:ensure",
     "observation": "_verdict.observe:observation",
     "peermem": "_fabric.peermem:ensure",

@@ -6,7 +6,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Words
+
 MB, GB = 10**6, 10**9
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Of the answer of a call that waits, while it goes on. ``notes``: what happened on the way."""
+
+    words: Words
+    notes: tuple[Words, ...] = ()
 
 
 def words(done: float, total: float, rate: float = 0.0) -> str:

@@ -31,6 +31,7 @@ Mac = Annotated[str, strict.mac]
 Guid = Annotated[str, strict.guid]
 GidText = Annotated[str, strict.gid]
 PciDomain = Annotated[str, strict.pci_domain]
+Commit = Annotated[str, strict.commit]
 FileMode = Annotated[str, strict.mode]
 Url = Annotated[str, strict.url]
 Switch = Annotated[str, strict.switch]
@@ -46,6 +47,7 @@ Plain = Annotated[dict[str, Any], strict.plain]  # of another program; who reads
 Diff = list[dict[str, Any]]  # of an answer, as Ansible shows it; nobody decides by it
 # The same, or an empty text for nothing.
 WordOrEmpty = Annotated[str, _or_empty(strict.word)]
+CommitOrEmpty = Annotated[str, _or_empty(strict.commit)]
 HostOrEmpty = Annotated[str, _or_empty(strict.host)]
 InterfaceOrEmpty = Annotated[str, _or_empty(strict.interface)]
 AddressOrEmpty = Annotated[str, _or_empty(strict.address)]

@@ -56,6 +56,7 @@ _PATTERNS = {
     "name of an environment variable": re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}"),
     # Versions, states, packages, images: nothing that a shell, a unit or a configuration file takes for more.
     "plain word": re.compile(r"[A-Za-z0-9_.:+~/@=-]{1,255}"),
+    "commit": re.compile("[0-9a-f]{40}|[0-9a-f]{64}"),
     # People copy it into a shell, brackets of an IPv6 address are all that needs a quote there.
     "URL": re.compile(
         r"https?://([A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]{0,255})?"
@@ -157,6 +158,11 @@ def variable(value: Any) -> str:
 
 def word(value: Any) -> str:
     return _matching("plain word", value)
+
+
+def commit(value: Any) -> str:
+    """Of a repository, or a digest."""
+    return _matching("commit", value)
 
 
 def url(value: Any) -> str:

@@ -12,8 +12,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import manifest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import (
     address,
     destination,
@@ -37,7 +35,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict i
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import border
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import (
     By,
     Document,
@@ -65,12 +62,6 @@ def _end(value: Any) -> str:
 def _fact(document: Any, name: str) -> dict[str, Any] | None:
     """A fact of another release or a damaged one is refused: without its addresses a peer would lock its node out."""
     return None if document in (None, "", {}) else fabric_fact.load(document, name).as_dict()
-
-
-def _manifest(text: Any, name: str) -> Any:
-    """Of the node that has the model: what the others make files from."""
-    with json_text.Reading("its manifest of the model (files and segments) cannot be used", name, border.REMEDY):
-        return manifest.parse(json_text.read(text) if isinstance(text, str) else text)
 
 
 FACT = Document(_fact)
@@ -621,68 +612,6 @@ INPUTS = Only(
         )
     },
     ("models",),
-)
-# --- artifacts_state, artifacts_work
-MODELS = Only(
-    {
-        "room": Full({"free": COUNT, "total": COUNT}),
-        "models": Each(_HELD),
-        "kept": Each(
-            Full(
-                {
-                    "name": words,
-                    "revision": _commit,
-                    "files": COUNT,
-                    "size": COUNT,
-                    "frees": COUNT,
-                    "refs": Each(words),
-                    "used_at": number,
-                    "manifest": flag,
-                    "broken": Each(words),
-                }
-            )
-        ),
-        "referred": Each(Full({"name": words, "ref": words, "why": words})),
-        "plans": words,
-        "images": Each(
-            Full(
-                {
-                    "id": word,
-                    **dict.fromkeys(("names", "digests", "known"), Each(word)),
-                    "size": COUNT,
-                    "used_at": COUNT,
-                    "why": words,
-                }
-            )
-        ),
-        "docker": words,
-    },
-    ("room", "models", "kept", "referred"),
-)
-MANIFEST = Document(_manifest)
-LISTING = {
-    "name": words,
-    "revision": or_empty(_commit),
-    "hub": words,
-    "files": COUNT,
-    "size": COUNT,
-    "copied": COUNT,
-    "left_out": By(words, COUNT),
-}
-WORKED = Only(
-    {
-        "result": Full(
-            {
-                "revision": or_empty(_commit),
-                "digest": or_empty(_commit),
-                "changed": flag,
-                "bytes": COUNT,
-                "sources": By(host, COUNT),
-                "broken": Each(words),
-                "problems": Each(words),
-            }
-        ),
-    },
 )
 IMAGES = Only(
     {

@@ -259,8 +259,8 @@ def test_what_an_interrupted_copy_has_left_is_not_taken_for_whole(file: str, emp
 def test_the_revision_that_is_wanted_is_found_and_brought(
     file: str, empty: Cache, tmp_path: Path, ref: str, revision: str
 ) -> None:
-    told = look.source(empty, NAME, ref, file, False)
-    assert (told["revision"], told["size"]) == (revision, (NEXT if revision == NEXT.revision else MADE).size)
+    told = look.listing(look.Asked(empty.home, NAME, ref, file), False)
+    assert (told.revision, told.size) == (revision, (NEXT if revision == NEXT.revision else MADE).size)
     wanted = work.Work(work.OBTAIN, empty.home, NAME, ref=ref, way=work.IMPORT, source=file)
     made = work.perform(wanted, work.Teller(wanted, f"{tmp_path}/progress"))
     assert (made.revision, made.changed) == (revision, True)
@@ -270,4 +270,4 @@ def test_the_revision_that_is_wanted_is_found_and_brought(
 @pytest.mark.parametrize(("name", "ref"), [("org/none", ""), (NAME, "3c" * 20), (NAME, "v2")])
 def test_what_is_not_in_it_is_named_before_a_byte_moves(file: str, empty: Cache, name: str, ref: str) -> None:
     with pytest.raises(SparkError, match=f"it does not have {name} {ref or 'main'}"):
-        look.source(empty, name, ref, file, False)
+        look.listing(look.Asked(empty.home, name, ref, file), False)

@@ -11,13 +11,12 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import image_list
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image as engine_image
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.kept_plan import Kept
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Image, NodePlan
-from ansible_collections.sparkmatrix.cluster.plugins.modules import artifacts_state
-from module_runner import run_module
 
 NOW, BEFORE, OLD, MOVED, WEB, OTHER = (f"sha256:{number * 64}" for number in "123456")
 PINNED = f"vllm@{OTHER}"
@@ -135,12 +134,9 @@ def test_what_a_container_needs_stays():
 
 
 def test_a_check_removes_nothing(monkeypatch, tmp_path):
-    docker = Docker()
-    for function in (image_list.listed, image_list.remove):
-        defaults = tuple(docker if callable(one) else one for one in function.__defaults__)
-        monkeypatch.setattr(function, "__defaults__", defaults)
-    asked = {"home": str(tmp_path), "images": True, "remove_images": [{"id": OLD, "names": ["vllm:0"]}]}
-    result, failed = run_module(artifacts_state, asked, check=True)
-    assert (failed, result["changed"], len(result["images"])) == (False, True, len(IMAGES))
-    result, failed = run_module(artifacts_state, asked)
-    assert (failed, result["changed"], len(result["images"])) == (False, True, len(IMAGES) - 1)
+    removed = []
+    monkeypatch.setattr(image_list, "remove", lambda image, names: removed.append((image, *names)))
+    asked = {"home": str(tmp_path), "images": [{"id": OLD, "names": ["vllm:0"]}]}
+    for check, gone in ((True, []), (False, [(OLD, "vllm:0")])):
+        assert calls.run("models_remove", asked, check) == {"changed": True, "freed": 0}
+        assert removed == gone

@@ -31,11 +31,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts imp
     image_server,
     image_source,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.modules import image_offer, image_receive
-from module_runner import run_module
 
 NAME = "nvcr.io/nvidia/vllm:26.10-py3"
 TOKEN = "a" * 48
@@ -691,13 +689,13 @@ def test_an_image_is_built_from_its_dockerfile_alone(monkeypatch):
         return Completed(0)
 
     monkeypatch.setattr(image_copy, "compilers", lambda: 3)
-    build = {"dockerfile": "FROM x\nARG MAX_JOBS=4\n", "arguments": {"REF": "v1 {{ x }}"}}
+    build = image_copy.Built("FROM x\nARG MAX_JOBS=4\n", {"REF": "v1 {{ x }}"})
     assert image_copy.obtain(NAME, "/no/archive", "", docker, build) == (None, True)
     (argv, files), *_more = seen
     assert argv[:-1] == ["docker", "build", "--tag", NAME, "--build-arg=REF=v1 {{ x }}", "--build-arg=MAX_JOBS=3"]
-    assert files == {"Dockerfile": build["dockerfile"]} and not Path(argv[-1]).exists()
-    image_copy.obtain(NAME, "", "", docker, {"dockerfile": "FROM x", "arguments": {}})
-    image_copy.obtain(NAME, "", "", docker, {**build, "arguments": {"MAX_JOBS": "1"}})
+    assert files == {"Dockerfile": build.dockerfile} and not Path(argv[-1]).exists()
+    image_copy.obtain(NAME, "", "", docker, image_copy.Built("FROM x"))
+    image_copy.obtain(NAME, "", "", docker, replace(build, arguments={"MAX_JOBS": "1"}))
     assert [argv[4:-1] for argv, _files in seen[1:]] == [[], ["--build-arg=MAX_JOBS=1"]]
     fails = Completed(1, "", f"{'#' * 5000} nvcc: Killed")
     broken = {"image": Completed(1, "", "No such image"), "build": fails}
@@ -769,14 +767,13 @@ def test_the_offer_is_a_unit_of_its_own_slice(tmp_path, monkeypatch):
 def test_the_modules_in_check_mode(monkeypatch):
     there: dict[str, str] = {}
     monkeypatch.setattr(
-        image_offer.engine_image, "find", lambda name: image_offer.engine_image.Image(id=there.get(name, ""))
+        image_copy.engine_image, "find", lambda name: image_copy.engine_image.Image(id=there.get(name, ""))
     )
-    result, failed = run_module(image_offer, {"fetch": [NAME]}, check=True)
-    assert (failed, result["changed"], result["fetched"]) == (False, True, [NAME])
+    made = calls.run("image_fetch", {"fetch": [NAME]}, True)
+    assert (made["changed"], made["fetched"]) == (True, [NAME])
     there[NAME] = "sha256:1f0c"
-    result, failed = run_module(image_offer, {"fetch": [NAME]}, check=True)
-    assert (failed, result["changed"], result["fetched"], result["ids"]) == (False, False, [], there)
-    assert not run_module(image_offer, {"images": [NAME]}, check=True)[0]["changed"]
+    made = calls.run("image_fetch", {"fetch": [NAME]}, True)
+    assert (made["changed"], made["fetched"], made["ids"]) == (False, [], there)
+    assert not calls.run("image_fetch", {"images": [NAME]}, True)["changed"]
     receipts = [{"image": NAME, "source": "spark1", "addresses": []}]
-    result, failed = run_module(image_receive, {"receipts": receipts, "token": TOKEN}, check=True)
-    assert (failed, result["changed"], result["received"]) == (False, True, [NAME])
+    assert calls.run("image_receive", {"receipts": receipts, "token": TOKEN}, True)["received"] == [NAME]

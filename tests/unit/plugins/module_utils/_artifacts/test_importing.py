@@ -188,11 +188,11 @@ def test_a_file_that_is_none_is_refused_and_not_even_opened(
 
 def test_what_others_may_not_read_is_copied(tmp_path: Path, cache: Cache) -> None:
     place = plain(tmp_path / "model")
-    told = look.source(cache, NAME, "", str(place), pickle=False)
-    assert told["copied"] == 0
+    told = look.listing(look.Asked(cache.home, NAME, path=str(place)), False)
+    assert told.copied == 0
     (place / WEIGHTS[0]).chmod(0o600)
-    told = look.source(cache, NAME, "", str(place), pickle=False)
-    assert told["copied"] == (place / WEIGHTS[0]).stat().st_size < told["size"]
+    told = look.listing(look.Asked(cache.home, NAME, path=str(place)), False)
+    assert told.copied == (place / WEIGHTS[0]).stat().st_size < told.size
     made = bring(cache, place)
     is_whole(cache, made)
     arrived = cache.snapshot(NAME, made.revision) / WEIGHTS[0]

@@ -93,7 +93,7 @@ def copied(tmp_path, of, receivers, **options):
             revision=COMMIT,
             ref="main",
             host=host,
-            manifest=json.dumps(of.as_dict()),
+            manifest=of,
             token=TOKEN,
             receivers=tuple(receivers),
             peers=peers,
@@ -178,7 +178,7 @@ def test_a_broken_file_is_not_taken_out_through_a_link(tmp_path, way):
     at.rename(elsewhere)
     at.symlink_to(elsewhere)
     before = sorted(elsewhere.rglob("*"))
-    made = work.Work(work.PREPARE, cache.home, NAME, COMMIT, manifest=json.dumps(of.as_dict()))
+    made = work.Work(work.PREPARE, cache.home, NAME, COMMIT, manifest=of)
     with pytest.raises(SparkError, match="is no directory"):
         work.perform(made, teller(tmp_path))
     assert sorted(elsewhere.rglob("*")) == before
@@ -200,7 +200,7 @@ def test_a_broken_file_is_not_taken_out_of_another_directory(tmp_path, monkeypat
         return found
 
     monkeypatch.setattr(check, "check", swapped)
-    made = work.Work(work.PREPARE, cache.home, NAME, COMMIT, manifest=json.dumps(of.as_dict()))
+    made = work.Work(work.PREPARE, cache.home, NAME, COMMIT, manifest=of)
     with pytest.raises(SparkError, match="is no directory"):
         work.perform(made, teller(tmp_path))
     assert len([one for one in elsewhere.rglob(of.files[1].blob) if one.is_file()]) >= 1
@@ -212,7 +212,7 @@ def test_a_broken_file_of_another_account_is_not_repaired_but_brought(tmp_path):
     cache, of = seed(tmp_path)
     breaks(cache, of)
     os.chown(cache.blob(NAME, of.files[1].blob), 65534, 65534)
-    work.perform(work.Work(work.PREPARE, cache.home, NAME, COMMIT, manifest=json.dumps(of.as_dict())), teller(tmp_path))
+    work.perform(work.Work(work.PREPARE, cache.home, NAME, COMMIT, manifest=of), teller(tmp_path))
     assert not list(cache.partial(COMMIT).rglob(of.files[1].blob))
 
 
@@ -221,7 +221,7 @@ def test_a_seed_gives_no_pickle_that_the_user_has_not_allowed(tmp_path, kind):
     cache, of = seed(tmp_path)
     first, *others = of.files
     odd = dataclasses.replace(of, files=(dataclasses.replace(first, path="pytorch_model.bin"), *others))
-    made = work.Work(kind, cache.home, NAME, COMMIT, host="b", manifest=json.dumps(odd.as_dict()))
+    made = work.Work(kind, cache.home, NAME, COMMIT, host="b", manifest=odd)
     with pytest.raises(SparkError, match=r"pickle files.*artifacts_allow_pickle"):
         work.perform(made, teller(tmp_path))
 
@@ -235,7 +235,7 @@ def test_a_manifest_of_another_model_is_refused(tmp_path, change):
     _cache, of = seed(tmp_path)
     known = {"name": NAME, "revision": COMMIT, **change}
     for kind in (work.PREPARE, work.COPY):
-        made = work.Work(kind, str(tmp_path / "b"), manifest=json.dumps(of.as_dict()), **known)
+        made = work.Work(kind, str(tmp_path / "b"), manifest=of, **known)
         with pytest.raises(SparkError, match="the manifest is of org/model aaaaaaaaaaaa"):
             work.perform(made, teller(tmp_path))
 
@@ -333,7 +333,7 @@ def test_what_an_engine_has_fetched_itself_is_read_and_not_fetched_again(tmp_pat
     os.makedirs(own.home)
     shutil.copytree(f"{cache.home}/hub", f"{own.home}/hub", symlinks=True)
     assert look.held(own, NAME, "").state == look.FOREIGN
-    made = work.Work(work.PREPARE, own.home, NAME, COMMIT, manifest=json.dumps(of.as_dict()))
+    made = work.Work(work.PREPARE, own.home, NAME, COMMIT, manifest=of)
     assert work.perform(made, teller(tmp_path)).changed
     assert look.held(own, NAME, "").state == look.WHOLE
 

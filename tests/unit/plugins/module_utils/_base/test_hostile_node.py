@@ -17,6 +17,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import manifest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, document, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support import capture
@@ -45,7 +46,11 @@ TRUE: tuple[Any, ...] = (
     *("fe80:0000:0000:0000:0011:22ff:fe33:4455", "2026-11-23T07:30:00Z", "sha256:1f0c", "a" * 40, "https://192.0.2.1/"),
     *(ssh_key("a"), f"spark1 {ssh_key('a')}\n", 1, 100, 1.5, True, {"a": "b"}, ["a"]),
 )
-OF_PARSERS: Mapping[Any, Any] = {capture.unpacked: capture.pack({"nvidia_smi": "GB10\nx"})}
+FILE = manifest.File("config.json", 2, "1" * 64, "2" * 40, ("1" * 64,))
+OF_PARSERS: Mapping[Any, Any] = {
+    capture.unpacked: capture.pack({"nvidia_smi": "GB10\nx"}),
+    manifest.parse: manifest.Manifest("org/model", "a" * 40, (FILE,)).as_dict(),
+}
 
 
 def sample(kind: Any, where: str) -> Any:

@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -168,6 +166,7 @@ BRING = {
 }
 LISTING = {"name": NAME, "revision": COMMIT, "hub": "https://huggingface.co", "files": 15, "size": 16 * GB}
 LISTING["left_out"] = {"duplicates": 3 * GB}
+LISTED = {"spark1": LISTING}
 
 
 def look(state="none", free=900 * GB, kept=(), **known):
@@ -196,7 +195,7 @@ def run(planned, gathered, **options):
 
 def room(*looks, **bring):
     gathered = {"looks": dict(zip(HOSTS, looks)), "facts": facts()}
-    return run("artifacts_room", gathered, bring={**BRING, **bring}, listing=LISTING)
+    return run("artifacts_room", {**gathered, "listing": LISTED}, bring={**BRING, **bring})
 
 
 def facts(*apart):
@@ -211,15 +210,15 @@ def facts(*apart):
 
 def test_nodes_that_share_no_cable_fetch_for_themselves():
     looks = dict(zip(HOSTS, (look(), look(), look("whole"))))
-    gathered = {"looks": looks, "facts": facts("spark2")}
-    made = run("artifacts_room", gathered, bring=BRING, listing=LISTING)
+    gathered = {"looks": looks, "facts": facts("spark2"), "listing": LISTED}
+    made = run("artifacts_room", gathered, bring=BRING)
     assert not made.get("failed") and made["aside"], made
     (line,) = made["lines"]
     assert line.startswith(f"{NAME}: spark2: no node that has the model") and "every engine fetches" in line
     for other in ({"environment": {"HF_HUB_OFFLINE": "1"}}, {"obtain": "import"}):
-        made = run("artifacts_room", gathered, bring={**BRING, **other}, listing=LISTING)
+        made = run("artifacts_room", gathered, bring={**BRING, **other})
         assert made["failed"] and "spark2: no node that has the model" in made["msg"]
-    new = run("artifacts_room", {**gathered, "facts": {host: {} for host in HOSTS}}, bring=BRING, listing=LISTING)
+    new = run("artifacts_room", {**gathered, "facts": {host: {} for host in HOSTS}}, bring=BRING)
     assert not new.get("failed") and not new["aside"], new
 
 
@@ -238,19 +237,10 @@ def test_what_is_sent_needs_room_like_a_download():
     made = room(look(), look(), look("whole"), obtain="send")
     assert made["lines"][1] == "spark1 gets 16.0 GB from this computer, 900.0 GB are free there"
     assert "needs 16.0 GB" in room(look(free=7 * GB), look(), look(), obtain="send")["msg"]
-    gathered = {"looks": dict(zip(HOSTS, (look(), look(), look("whole")))), "facts": facts("spark2")}
-    apart = run("artifacts_room", gathered, bring={**BRING, "obtain": "send"}, listing=LISTING)
+    gathered = {"looks": dict(zip(HOSTS, (look(), look(), look("whole"))))}
+    gathered |= {"facts": facts("spark2"), "listing": LISTED}
+    apart = run("artifacts_room", gathered, bring={**BRING, "obtain": "send"})
     assert apart["failed"] and "spark2: no node that has the model" in apart["msg"]
-
-
-def test_yes_and_no_may_come_from_the_command_line():
-    """There they are texts (-e artifacts_encryption=true), which no condition and no work on a node takes."""
-    spec = yaml.safe_load((ROOT / "roles/artifacts/meta/argument_specs.yml").read_text(encoding="utf-8"))
-    names = [name for name, one in spec["argument_specs"]["main"]["options"].items() if one["type"] == "bool"]
-    text = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "roles/artifacts/tasks").glob("*.yml"))
-    for name in names:
-        used = re.findall(rf"(?:when: |\{{\{{ ){name}(.*)", text)
-        assert used and all(one.startswith(" | bool") for one in used), name
 
 
 def test_a_token_goes_to_the_hub_only():
@@ -272,8 +262,8 @@ def test_all_full_disks_are_named_at_once_with_what_could_go():
 def test_what_is_linked_needs_no_room():
     def full(obtain, copied):
         gathered = {"looks": dict(zip(HOSTS, (look(free=2 * GB), look(), look()))), "facts": facts()}
-        told = {**LISTING, "copied": copied}
-        return run("artifacts_room", gathered, bring={**BRING, "obtain": obtain}, listing=told).get("msg", "")
+        gathered["listing"] = {"spark1": {**LISTING, "copied": copied}}
+        return run("artifacts_room", gathered, bring={**BRING, "obtain": obtain}).get("msg", "")
 
     for obtain in ("import", "adopt"):
         assert full(obtain, 0) == full(obtain, GB) == ""
@@ -285,18 +275,18 @@ def test_a_hub_that_tells_another_commit_is_refused():
     assert f"https://huggingface.co calls {OTHER} {COMMIT}" in made["msg"]
 
 
-def manifest_text(revision=COMMIT):
-    one = manifest.File("config.json", 2, "1" * 64, "2" * 40, ("1" * 64,))
-    return json.dumps(manifest.Manifest(NAME, revision, (one,)).as_dict())
+FILE = manifest.File("config.json", 2, "1" * 64, "2" * 40, ("1" * 64,))
+MANIFEST = manifest.Manifest(NAME, COMMIT, (FILE,))
+HAD = {**{host: {"skipped": True} for host in HOSTS}, "spark1": {"manifest": MANIFEST.as_dict()}}
 
 
 def fan_out(*looks, **options):
-    gathered = {"looks": dict(zip(HOSTS, looks)), "facts": facts()}
-    return run("artifacts_fan_out", gathered, bring=BRING, manifest=manifest_text(), **options)
+    gathered = {"looks": dict(zip(HOSTS, looks)), "facts": facts(), "had": HAD}
+    return run("artifacts_fan_out", gathered, bring=BRING, **options)
 
 
 def test_who_lacks_it_gets_it_and_who_has_it_serves():
-    digest = manifest.parse(json.loads(manifest_text())).digest
+    digest = MANIFEST.digest
     made = fan_out(look(), look(), look("whole", digest=digest), rate_mb_s=100)
     assert not made.get("failed"), made
     assert made["receivers"] == ["spark2"] and made["digest"] == digest
@@ -308,9 +298,9 @@ def test_who_lacks_it_gets_it_and_who_has_it_serves():
 
 
 def test_a_manifest_of_another_model_is_refused():
-    gathered = {"looks": dict.fromkeys(HOSTS, look()), "facts": {host: {} for host in HOSTS}}
+    gathered = {"looks": dict.fromkeys(HOSTS, look()), "facts": {host: {} for host in HOSTS}, "had": HAD}
     for changed in ({"name": "org/other"}, {"ref": OTHER}):
-        made = run("artifacts_fan_out", gathered, bring={**BRING, **changed}, manifest=manifest_text())
+        made = run("artifacts_fan_out", gathered, bring={**BRING, **changed})
         assert f"its manifest is of {NAME} {COMMIT}" in made["msg"]
 
 
