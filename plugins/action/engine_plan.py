@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import (
     Finding,
@@ -19,22 +20,18 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, border
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import early
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import report as engine_report
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import services as engine_services
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import user_settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import sbatch as render_sbatch
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import by_inventory, ownership
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
 
-# Beside the options of a service.
-COMMON: dict[str, dict[str, Any]] = {
-    "recipe_paths": {"type": "list", "elements": "str", "default": []},
+SPEC: dict[str, dict[str, Any]] = {
     "group": {"type": "str", "default": "sparks"},
-    "services": {"type": "list", "elements": "dict", "default": []},
-    "firewall": {"type": "bool", "default": False},
+    "variables": {"type": "dict", "default": {}},
 }
-SPEC = {**user_settings.SPEC, **COMMON}
 NODE_VARIABLE = "spark_node_info"
 SEVERAL = "A batch job holds its machines alone: write one for each service, with -e '{\"engine_services\": []}'"
 
@@ -48,11 +45,16 @@ class ActionModule(ActionBase):
         _spec, args = self.validate_argument_spec(argument_spec=SPEC)
         task_vars = task_vars or {}
         hosts = list(task_vars["groups"].get(args["group"], []))
-        self._only_print = bool(args["only_print"])
+
+        def value(name: str) -> Any:
+            return args["variables"].get(name, self._templar.template(task_vars.get(name)))
+
+        options = early.asked_options(value)
+        only_print = self._only_print = boolean(options["only_print"], strict=False)
         facts, findings = self._facts(hosts, task_vars["hostvars"])
         nodes = {host: _node(host, task_vars["hostvars"][host], findings) for host in hosts}
         memory = {host: int((node.get("memory") or {}).get("total") or 0) for host, node in nodes.items()}
-        assumed = [host for host in hosts if host not in facts] if args["only_print"] else []
+        assumed = [host for host in hosts if host not in facts] if only_print else []
         lacking: list[Finding] = []
         if assumed:
             # All or none: ranks and addresses of a mixture would not fit together.
@@ -60,19 +62,12 @@ class ActionModule(ActionBase):
                 facts, lacking = _by_inventory(hosts, task_vars["hostvars"])
             if lacking or len(hosts) < 2:
                 facts = engine_plan.assumed_facts(hosts)
-        entries, problems = engine_services.read(args["services"], hosts)
+        services, problems = engine_services.wanted(options, hosts, _available(nodes))
         findings += problems
-        services = []
-        available = _available(nodes)
-        for entry in entries:
-            service, problems = engine_services.service(entry, args, available)
-            findings += engine_services.said(entry, problems) if args["services"] else problems
-            services += [service] if service else []
+        several = options["services"]
         plans = None
         if services and len(facts) == len(hosts):
-            plans = engine_services.plan(
-                services, facts, memory, firewall=args["firewall"], given=len(args["services"])
-            )
+            plans = engine_services.plan(services, facts, memory, firewall=early.kept_out(value), given=len(several))
             findings += plans.findings
         result["changed"] = False
         if plans is None or not plans.plans or errors(findings):
@@ -82,11 +77,11 @@ class ActionModule(ActionBase):
             result.update(failed=True, msg="\n".join([*first, text, *(f"  {line}" for line in known)]))
             return result
         notes = [engine_report.ASSUMED] if assumed else []
-        notes += [engine_report.MORE] if args["only_print"] and not args["details"] else []
+        notes += [engine_report.MORE] if only_print and not boolean(options["details"], strict=False) else []
         plans = replace(plans, summary=[*plans.summary, *notes])
         if plans.warnings:
             result["warnings"] = plans.warnings
-        if args["services"]:
+        if several:
             batch: dict[str, Any] = {"refused": SEVERAL}
         elif lacking:
             batch = {"refused": refusal("There is no batch script for these machines:", lacking)}
@@ -94,12 +89,7 @@ class ActionModule(ActionBase):
             told = by_inventory.told(facts) if assumed and len(hosts) > 1 else []
             batch = {"script": render_sbatch.script(plans.plans, told), "assumed": told}
         documents = {host: plan.as_dict() for host, plan in plans.plans.items()}
-        result.update(
-            plans=documents,
-            summary=plans.summary,
-            sbatch=batch,
-        )
-        return result
+        return {**result, "plans": documents, "summary": plans.summary, "sbatch": batch}
 
     def _facts(
         self, hosts: list[str], hostvars: Mapping[str, Any]

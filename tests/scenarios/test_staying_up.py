@@ -52,7 +52,7 @@ class Launch:
 TOOL = "/usr/local/lib/sparkmatrix/sparkmatrix-node"
 HANG_S = 40
 OPTIONS = (
-    *("-e", f"engine_hang_seconds={HANG_S}", "-e", "engine_probe_interval_s=5", "-e", "engine_probe_timeout_s=10"),
+    *("-e", f"engine_hang_seconds={HANG_S}"),  # a probe every 5 s, which has 10
     # Every fault begins a new row of failures.
     *("-e", "engine_stable_s=5", "-e", "fabric_bandwidth_test=never"),
 )
@@ -430,7 +430,7 @@ def frozen(here: Cluster) -> dict[str, Any]:
 def abandoned(here: Cluster) -> dict[str, Any]:
     """A run that changes Ray is killed once it has stopped the keeper: it comes back alone, and with the next run."""
     here.serving()
-    change = ("--tags", "ray", "-e", "ray_limit_nofile=65000")
+    change = ("--tags", "ray", "-e", "engine_limit_nofile=65000")
     run = here.play("staying-up-killed", "site.yml", *change, kill_at_change=2)
     said = here.node(HEAD, f"sudo {TOOL} status; echo $?", 60)
     if not run.killed or "a run has stopped it" not in said or not said.endswith(("\n1\n", "\n3\n")):

@@ -45,14 +45,14 @@ PRIVILEGED = re.compile(r"Exec\w+=[-@:|]*[+!]")
 HASH = re.compile(r"^Environment=SPARKMATRIX_CONFIG_HASH=\w*$", re.MULTILINE)
 
 
-def ranks(settings, sandbox=True, drop_caches=True):
+def ranks(settings, sandbox=True):
     settings = dict(settings)
     plan = node_plans(2, settings.pop("recipe", "qwen3-235b-a22b-gptq-int4"), **settings)["spark1"]
     made = dict(
         service_files.make(
             plan.here[0],
             plan.ray,
-            service_files.Settings(sandbox=sandbox, drop_caches=drop_caches),
+            service_files.Settings(sandbox=sandbox),
             service_files.Marks(),
         ).files
     )
@@ -108,16 +108,14 @@ def test_no_other_source_of_a_unit_has_a_line_for_root():
 
 
 @pytest.mark.parametrize("settings", PLANS.values(), ids=PLANS)
-@pytest.mark.parametrize("drop_caches", [True, False])
-def test_every_start_of_ray_and_engine_has_its_root_work_done_before(settings, drop_caches):
+def test_every_start_of_ray_and_engine_has_its_root_work_done_before(settings):
     """A oneshot unit that does not stay active is started again by each start and restart of the unit that wants it."""
-    for path, text in ranks(settings, drop_caches=drop_caches).items():
+    for path, text in ranks(settings).items():
         if not re.search(r"/sparkmatrix-(engine|ray)\.service$", path):
             continue
-        wanted = HELPERS if drop_caches or "ray" in path else HELPERS[1:]
         for setting in ("Wants", "After"):
             lines = re.findall(rf"^{setting}=(.*)$", text, re.MULTILINE)
-            assert [unit for line in lines for unit in line.split() if unit in HELPERS] == wanted
+            assert [unit for line in lines for unit in line.split() if unit in HELPERS] == HELPERS
     helpers = {file["path"].rpartition("/")[2]: file["content"] for file in _node_program.files() if "content" in file}
     assert sorted(helpers) == sorted(HELPERS)
     for text in helpers.values():

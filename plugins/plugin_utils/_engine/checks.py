@@ -45,7 +45,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_s
 GIB = memory_fit.GIB
 _CUDA_12 = re.compile(r"(?i)(?<![a-z0-9])cu(?:da)?[-_]?12(?![0-9]{2}|[0-9]?[a-z])")
 MIN_PORT, MAX_PORT = 1024, 65535
-MIN_OBJECT_STORE = 80 * 1024**2  # Ray takes no less
+MIN_OBJECT_STORE_MIB = 80  # Ray takes no less
 MAX_FREE_GIB = 122  # all that a Spark has
 
 # Of the fabric's variables those that a service may set to another value.
@@ -165,7 +165,7 @@ def _words(asked: Asked) -> Iterator[Finding]:
         (names["launch"], settings.launch, LAUNCHES),
         (names["runtime"], settings.runtime, ("", "venv", "container")),
         (names["profile"], settings.profile, ("", *profiles.PROFILES)),
-        ("engine_container_gpus", settings.container.gpus, GPUS),
+        ("engine_container_gpus", settings.gpus, GPUS),
     ):
         if value not in allowed:
             yield Finding(where, f"{value!r} is not known", f"Choose one of: {', '.join(filter(None, allowed))}")
@@ -215,18 +215,22 @@ def _numbers(asked: Asked) -> Iterator[Finding]:
 
 
 def _ray_numbers(job: Job) -> Iterator[Finding]:
-    ray = job.settings.ray
-    if job.backend == "ray" and ray.object_store_bytes < MIN_OBJECT_STORE:
-        yield _outside("ray_object_store_mib", ray.object_store_bytes // 1024**2, "80 or more, in MiB")
-    if job.backend == "ray" and ray.num_cpus < 1:
-        yield _outside("ray_num_cpus", ray.num_cpus, "1 or more")
+    settings = job.settings
+    if job.backend == "ray" and settings.ray_object_store_mib < MIN_OBJECT_STORE_MIB:
+        yield _outside("ray_object_store_mib", settings.ray_object_store_mib, "80 or more, in MiB")
+    if job.backend == "ray" and settings.ray_num_cpus < 1:
+        yield _outside("ray_num_cpus", settings.ray_num_cpus, "1 or more")
 
 
 def _ports(job: Job) -> Iterator[Finding]:
     """Each may have one purpose only."""
-    settings, ray, names = job.settings, job.settings.ray, job.names
+    settings, names = job.settings, job.names
     ports = [(names["port"], settings.port), (names["rendezvous_port"], settings.rendezvous_port)]
-    ports += [("ray_port", ray.port), ("ray_dashboard_port", ray.dashboard_port)] if job.backend == "ray" else []
+    ports += (
+        [("ray_port", settings.ray_port), ("ray_dashboard_port", settings.ray_dashboard_port)]
+        if job.backend == "ray"
+        else []
+    )
     for where, port in ports:
         if not MIN_PORT <= port <= MAX_PORT:
             yield _outside(where, port, f"{MIN_PORT} to {MAX_PORT}")

@@ -189,7 +189,7 @@ class _Parts:
             patches=tuple(documents.Patch(patch.source, patch.target) for patch in job.recipe.patches),
             container=job.settings.container,
             venv=documents.Environment(job.settings.venv_path, tuple(job.requirements)),
-            home=job.settings.home,
+            home=paths.HOME,
             model_cache="" if job.model.startswith("/") else job.settings.hf_home,
             engine=self._engine(number),
             members=self._members(),
@@ -340,7 +340,7 @@ class _Parts:
             *((Mount(hf_token, hf_token, True, "the token for downloads"),) if hf_token else ()),
             Mount(paths.KERNELS, paths.KERNELS, False, "what it has compiled"),
             # Images bring one, with settings that apply wherever our environment has none.
-            Mount(job.settings.container.nccl_conf or own_conf, "/etc/nccl.conf", True, "NCCL's settings"),
+            Mount(own_conf, "/etc/nccl.conf", True, "NCCL's settings"),
             *(Mount(patch.source, patch.target, True, patch.why) for patch in job.recipe.patches),
         )
 
@@ -372,7 +372,7 @@ def _base_environment(job: Job) -> dict[str, str]:
     settings = job.settings
     made = {"HF_HUB_OFFLINE": "1"} if job.model.startswith("/") else {"HF_HOME": settings.hf_home}
     if job.runtime == "venv":
-        made["HOME"] = settings.home
+        made["HOME"] = paths.HOME
         # torch and vLLM compile with programs of the environment (ninja) and of the system (g++).
         made["PATH"] = f"{settings.venv_path}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     else:

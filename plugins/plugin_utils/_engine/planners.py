@@ -38,8 +38,6 @@ COMMON: dict[str, dict[str, Any]] = {
     "plan": {"type": "dict", "required": True},  # the node's part of the plan, as engine_plan returns it
     "user": {"type": "str", "default": "sparkmatrix"},
     "group": {"type": "str", "default": "sparkmatrix"},
-    "memlock": {"type": "str", "default": "infinity"},
-    "nofile": {"type": "str", "default": "65536"},
     "sandbox": {"type": "bool", "default": True},
 }
 
@@ -122,24 +120,17 @@ def translate_recipe(options: Options) -> dict[str, Any]:
 
 
 def engine_files(options: Options) -> dict[str, Any]:
-    wrong = list(ranges.problems({**options["keeper"], "stop_timeout_s": options["stop_timeout_s"]}))
+    wrong = list(ranges.problems(options["keeper"]))
     if wrong:
         raise RefusedError("\n".join(["These settings are not allowed:", *wrong]))
+    # Whole numbers as they were given: 30, not 30.0.
+    keeper = {name: int(value) if value == int(value) else value for name, value in options["keeper"].items() if value}
     settings = render_files.Settings(
         user=options["user"],
         group=options["group"],
-        drop_caches=options["drop_caches"],
         login_environment=options["login_environment"],
-        stop_timeout_s=options["stop_timeout_s"],
-        memlock=options["memlock"],
-        nofile=options["nofile"],
         sandbox=options["sandbox"],
-        # Whole numbers as they were given: 30, not 30.0.
-        keeper={
-            name: int(value) if value == int(value) else value
-            for name, value in options["keeper"].items()
-            if value is not None
-        },
+        keeper={**keeper, **ranges.probes(keeper["hang_s"])} if "hang_s" in keeper else keeper,
     )
     marks = render_files.Marks(options["key_mark"], options["image_marks"], options["tool_mark"])
     made = render_files.node(documents.load(options["plan"]), settings, marks)
@@ -154,9 +145,7 @@ def _serves(keeper: Mapping[str, Any], running: Mapping[str, Any]) -> bool:
 
 
 def ray_files(options: Options) -> dict[str, Any]:
-    settings = render_ray_files.Settings(
-        options["user"], options["group"], options["memlock"], options["nofile"], options["sandbox"]
-    )
+    settings = render_ray_files.Settings(options["user"], options["group"], options["sandbox"])
     made = render_ray_files.make(
         documents.load(options["plan"]), settings, options["token_mark"], options["image_mark"]
     )
@@ -194,23 +183,11 @@ PLANNERS = {
         engine_files,
         {
             **COMMON,
-            "drop_caches": {"type": "bool", "default": True},
             "login_environment": {"type": "bool", "default": False},
-            "stop_timeout_s": {"type": "int", "default": 60},
             "keeper": {
                 "type": "dict",
                 "default": {},
-                "options": {
-                    "probe_interval_s": {"type": "float"},
-                    "probe_timeout_s": {"type": "float"},
-                    "hang_s": {"type": "float"},
-                    "lost_s": {"type": "float"},
-                    "ready_s": {"type": "float"},
-                    "memory_wait_s": {"type": "float"},
-                    "start_limit": {"type": "int"},
-                    "backoff_s": {"type": "float"},
-                    "stable_s": {"type": "float"},
-                },
+                "options": {name: {"type": "float"} for name in ("hang_s", "ready_s", "stable_s")},
             },
             "key_mark": {"type": "str", "default": "", "no_log": False},
             "image_marks": {"type": "dict", "default": {}},

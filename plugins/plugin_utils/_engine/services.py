@@ -43,11 +43,15 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import ENTRY, SPEC, UserSettings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import (
+    ENTRY,
+    MERGED,
+    SPEC,
+    UserSettings,
+)
 
 WHERE = "engine_services"
 ALONE = "engine"  # what the only service is called
-MERGED = ("options", "environment")  # key by key over the common ones
 OWN = ("name", "nodes", "memory_share")
 # /etc/sparkmatrix/engine-key.env is the key.
 RESERVED = ("key",)
@@ -148,6 +152,7 @@ def service(
 ) -> tuple[Service | None, list[Finding]]:
     """Recipe, settings and shape of one service from the options of engine_plan, or what is wrong with them."""
     given = over(args, entry)
+    given["expert_parallel"] = str(given["expert_parallel"]).lower()
     checked = ArgumentSpecValidator(SPEC).validate({name: given[name] for name in SPEC})
     if checked.error_messages:
         return None, [Finding("", message, "Correct it in the inventory") for message in checked.error_messages]
@@ -172,6 +177,20 @@ def said(entry: Entry, findings: Sequence[Finding]) -> list[Finding]:
         replace(finding, host=f"{entry.name}: {finding.host}" if finding.host else f"{WHERE} {entry.name}")
         for finding in findings
     ]
+
+
+def wanted(
+    args: Mapping[str, Any], hosts: Sequence[str], available: Mapping[str, int] | None = None
+) -> tuple[list[Service], list[Finding]]:
+    """The services that can be read, and what is wrong with the others. ``args``: :func:`user_settings.given`, with
+    ``services`` and ``recipe_paths``; ``available``: bytes by host, where no engine is installed."""
+    entries, findings = read(args["services"], hosts)
+    made = []
+    for entry in entries:
+        known, problems = service(entry, args, available or {})
+        findings += said(entry, problems) if args["services"] else problems
+        made += [known] if known else []
+    return made, findings
 
 
 def plan(
@@ -306,8 +325,8 @@ def _check_ports(services: Sequence[Service]) -> list[Finding]:
                 if engine and engine.replica_port:
                     others[engine.replica_port] = f"of {engine.label}'s data parallel ranks"
                 others |= {
-                    settings.ray.port: "of Ray",
-                    settings.ray.dashboard_port: "of Ray's dashboard",
+                    settings.ray_port: "of Ray",
+                    settings.ray_dashboard_port: "of Ray's dashboard",
                     settings.rendezvous_port: f"where the ranks of {other.entry.name} meet (rendezvous_port)",
                 }
         if others and port in fixed.RAY_RANGE:

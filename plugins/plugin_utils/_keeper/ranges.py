@@ -31,35 +31,13 @@ class Range:
 
 RANGES: tuple[Range, ...] = (
     Range(
-        "engine_probe_interval_s",
-        "probe_interval_s",
-        5,
-        600,
-        "probes are requests like others: more of them take the engine's time, fewer find a dead one late",
-    ),
-    Range(
-        "engine_probe_timeout_s",
-        "probe_timeout_s",
-        5,
-        600,
-        "a queue alone can take seconds, and no probe takes minutes",
-    ),
-    Range(
         "engine_hang_seconds",
         "hang_s",
         30,
         DAY_S,
         "an engine that works on one long step would be restarted as a dead one",
     ),
-    Range(
-        "engine_lost_seconds", "lost_s", 10, 300, "a cable that is moved would restart the engine, or a lost node not"
-    ),
     Range("engine_ready_timeout_s", "ready_s", 60, DAY_S, "every start would end before the model is loaded, or never"),
-    Range("engine_memory_wait_s", "memory_wait_s", 0, 3600, "memory that is not back after an hour does not come back"),
-    Range("engine_start_limit", "start_limit", 1, 100, "the keeper would give up before its first start, or never"),
-    Range(
-        "engine_backoff_s", "backoff_s", 1, 300, "starts would follow each other without a pause, or with one of hours"
-    ),
     Range(
         "engine_stable_s",
         "stable_s",
@@ -67,9 +45,12 @@ RANGES: tuple[Range, ...] = (
         DAY_S,
         "an engine that always dies early would be started for ever, or old failures would count for ever",
     ),
-    # The keeper waits 240 s for a node to stop its ranks: 30 s more than the unit's own limit (_keeper.peers.ACT_S).
-    Range("engine_stop_timeout_s", "stop_timeout_s", 1, 200, "systemd takes 0 for ever, and the keeper waits 240 s"),
 )
+
+
+def probes(hang_s: float) -> dict[str, float]:
+    """How often the keeper asks for a token, and how long it waits for one: several times until an engine has hung."""
+    return {"probe_interval_s": min(30, max(5, hang_s // 20)), "probe_timeout_s": min(60, max(10, hang_s // 10))}
 
 
 def outside(value: Any, allowed: Range) -> str:

@@ -48,8 +48,20 @@ CONNECTION = (
 )
 # Keys that nobody has for something else.
 KEYS = {key: VARIABLES[key] for key in ENTRY if "_" in key or key in ("engine", "recipe")}
+_KEEPER = "Leave it out: the keeper's own times serve (docs/staying-up.md)"
 # Of earlier releases, with what to do now, such as "It is called fabric_mtu now".
-RENAMED: Mapping[str, str] = {}
+RENAMED: Mapping[str, str] = {
+    "engine_probe_interval_s": "Leave it out: it follows from engine_hang_seconds",
+    "engine_probe_timeout_s": "Leave it out: it follows from engine_hang_seconds",
+    **dict.fromkeys(("engine_lost_seconds", "engine_memory_wait_s", "engine_start_limit", "engine_backoff_s"), _KEEPER),
+    "engine_container_devices": "Leave it out: /dev/infiniband is given unless engine_container_gpus is none",
+    "engine_container_nccl_conf": "Set NCCL's variables in fabric_environment",
+    "engine_image_timeout_s": "Leave it out: it is two hours for each image",
+    "engine_drop_caches": "Leave it out: the page cache is dropped before every start",
+    "engine_stop_timeout_s": "Leave it out: requests have 60 s to end",
+    "ray_limit_memlock": "Set engine_limit_memlock, for Ray and the engine",
+    "ray_limit_nofile": "Set engine_limit_nofile, for Ray and the engine",
+}
 # Read by every run.
 ALWAYS = ("preflight", "spark")
 

@@ -109,8 +109,8 @@ CAUSES: tuple[Cause, ...] = (
         "no_infiniband",
         "A process finds no /dev/infiniband",
         "Without it NCCL uses TCP, which is several times slower",
-        "On the machine: sudo modprobe ib_uverbs, then run playbooks/restart.yml; a container is given it by"
-        " engine_container_devices",
+        "On the machine: sudo modprobe ib_uverbs, then run playbooks/restart.yml; a container is given it unless"
+        " engine_container_gpus is none",
         "Install rdma-core, which loads the module at boot (sudo apt-get install rdma-core), and restart the"
         " engine again",
         "docs/engine.md",

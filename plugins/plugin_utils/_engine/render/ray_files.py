@@ -35,8 +35,6 @@ class Settings:
 
     user: str = "sparkmatrix"
     group: str = "sparkmatrix"
-    memlock: str = "infinity"
-    nofile: str = "65536"
     sandbox: bool = True
 
 
@@ -74,7 +72,7 @@ def _head_of_unit(ray: RayPlan) -> Sequence[str]:
         *(["Requires=docker.service"] if docker else []),
         f"After=network-online.target{docker}",
         "# The engine's ranks run below Ray: with unified memory a full page cache is memory that the GPU cannot get.",
-        *root_helpers.before_start(drop_caches=True),
+        *root_helpers.before_start(),
         "# A worker tries until its head is there. At boot the engine's keeper starts it, in the right order.",
         "StartLimitIntervalSec=0",
         "",
@@ -110,8 +108,8 @@ def _venv_service(plan: NodePlan, settings: Settings) -> Sequence[str]:
         "RemoveIPC=yes",
         "Restart=always",
         "RestartSec=3",
-        f"LimitMEMLOCK={settings.memlock}",
-        f"LimitNOFILE={settings.nofile}",
+        f"LimitMEMLOCK={service.container.memlock}",
+        f"LimitNOFILE={service.container.nofile}",
         *(engine_sandbox.unit(writable, named) if settings.sandbox else []),
     ]
 

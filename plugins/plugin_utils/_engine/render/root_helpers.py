@@ -21,9 +21,9 @@ GPU_DEVICES = "sparkmatrix-gpu-devices.service"
 _NVIDIA = "/usr/bin/nvidia-modprobe"
 
 
-def before_start(*, drop_caches: bool) -> list[str]:
+def before_start() -> list[str]:
     """Lines of the unit that needs it, at every start and restart: neither stays active. No reason not to start."""
-    units = " ".join([*([DROP_CACHES] if drop_caches else []), GPU_DEVICES])
+    units = f"{DROP_CACHES} {GPU_DEVICES}"
     return [f"Wants={units}", f"After={units}"]
 
 

@@ -49,11 +49,7 @@ class Settings:
 
     user: str = "sparkmatrix"
     group: str = "sparkmatrix"
-    drop_caches: bool = True
     login_environment: bool = False
-    stop_timeout_s: int = 60
-    memlock: str = "infinity"
-    nofile: str = "65536"
     sandbox: bool = True
     keeper: Mapping[str, Any] | None = None  # as in the description
 
@@ -180,7 +176,7 @@ def _description(service: ServicePlan, ray: RayPlan, settings: Settings, unit_ha
         nodes=service.nodes,
         role=service.role,
         rank=service.rank,
-        stop_timeout_s=settings.stop_timeout_s,
+        stop_timeout_s=service.container.stop_timeout_s,
         budget_bytes=service.memory.budget,
         weights_bytes=service.memory.weights,
         settings=_known(service),
@@ -239,7 +235,7 @@ def _venv_unit(service: ServicePlan, settings: Settings) -> str:
         ]
     with_key = service.is_head and service.engine.key
     wants = ["Wants=network-online.target", "After=network-online.target"]
-    wants += root_helpers.before_start(drop_caches=settings.drop_caches)
+    wants += root_helpers.before_start()
     lines = [
         *_head_of_unit(service, [*wants, *over_ray]),
         "[Service]",
@@ -254,13 +250,13 @@ def _venv_unit(service: ServicePlan, settings: Settings) -> str:
         f"ExecStart={systemd_quoting.command(service.engine.command.words)}",
         "# vLLM's main process ends its children itself; what is left after it is killed.",
         "KillMode=mixed",
-        f"TimeoutStopSec={settings.stop_timeout_s}",
+        f"TimeoutStopSec={service.container.stop_timeout_s}",
         "PrivateTmp=yes",
         "# Shared memory that killed processes left; done when the last service of this user has stopped.",
         "RemoveIPC=yes",
         "Restart=no",
-        f"LimitMEMLOCK={settings.memlock}",
-        f"LimitNOFILE={settings.nofile}",
+        f"LimitMEMLOCK={service.container.memlock}",
+        f"LimitNOFILE={service.container.nofile}",
         *(_sandbox(service) if settings.sandbox else []),
     ]
     return _UNIT_TITLE + strict.lines(lines, names.unit)
@@ -275,12 +271,12 @@ def _sandbox(service: ServicePlan) -> Sequence[str]:
 def _container_unit(service: ServicePlan, settings: Settings) -> str:
     names = service.names
     compose = render_compose.compose(names.project, names.compose_file)
-    grace = settings.stop_timeout_s if service.is_head else _WORKER_GRACE_S
+    grace = service.container.stop_timeout_s if service.is_head else _WORKER_GRACE_S
     wants = [
         "Wants=network-online.target",
         "Requires=docker.service",
         "After=network-online.target docker.service",
-        *root_helpers.before_start(drop_caches=settings.drop_caches),
+        *root_helpers.before_start(),
     ]
     lines = [
         *_head_of_unit(service, [*wants, *_over_ray(service)]),
@@ -296,7 +292,7 @@ def _container_unit(service: ServicePlan, settings: Settings) -> str:
         "# The container is Docker's child, not this unit's: whatever ended the unit ends it too.",
         f"ExecStopPost=-{compose} down --timeout 0",
         "KillMode=mixed",
-        f"TimeoutStopSec={settings.stop_timeout_s + _CONTAINER_GRACE_S}",
+        f"TimeoutStopSec={service.container.stop_timeout_s + _CONTAINER_GRACE_S}",
         "Restart=no",
     ]
     return _UNIT_TITLE + strict.lines(lines, names.unit)

@@ -39,9 +39,15 @@ def fact(rank, count, state="applied"):
     return made.as_dict()
 
 
-def plan(hosts, check=False, **args):
+def plan(hosts, check=False, **variables):
+    """``variables``: of the role engine, without ``engine_``, or any by its name."""
     task = Task()
-    task.args = {"recipe": "qwen3-235b-a22b-gptq-int4", "requirements": REQUIREMENTS, **args}
+    given = {"recipe": "qwen3-235b-a22b-gptq-int4", "venv_requirements": REQUIREMENTS, **variables}
+    task.args = {
+        "variables": {
+            name if name.startswith(("ray_", "spark_")) else f"engine_{name}": value for name, value in given.items()
+        }
+    }
     task.check_mode = check
     plugin = engine_plan.ActionModule(
         task, mock.MagicMock(), mock.MagicMock(), DataLoader(), Templar(None), mock.MagicMock()
@@ -69,8 +75,8 @@ def test_from_the_file_of_an_earlier_run():
 
 def test_ray_options_reach_the_plan():
     hosts = {f"spark{rank + 1}": {"spark_fabric": fact(rank, 2)} for rank in range(2)}
-    ray = {"port": 7000, "object_store_bytes": 2**28}
-    result = plan(hosts, launch="ray", ray=ray, venv_path="/data/venv", environment={"A": 1})
+    ray = {"ray_port": 7000, "ray_object_store_mib": 256}
+    result = plan(hosts, launch="ray", **ray, venv_path="/data/venv", environment={"A": 1})
     command = result["plans"]["spark1"]["ray"]["command"]
     assert command["program"][0] == "/data/venv/bin/ray"
     argv = command["options"]
@@ -89,7 +95,7 @@ def test_a_planned_fabric_is_enough_in_check_mode_only():
 
 @pytest.mark.parametrize(("cages", "made"), [([1], "script"), ("auto", "refused")])
 def test_a_batch_script_says_what_it_assumes_or_asks(cages, made):
-    result = plan({name: {"fabric_cages": cages} for name in ("spark1", "spark2")}, only_print=True)
+    result = plan({name: {"fabric_cages": cages} for name in ("spark1", "spark2")}, plan_only=True)
     assert made in result["sbatch"] and result["plans"]
     if made == "script":
         assert "# spark2: enp1s0f1np1 192.168.100.11\n" in result["sbatch"]["script"]
@@ -99,10 +105,10 @@ def test_a_batch_script_says_what_it_assumes_or_asks(cages, made):
 def test_variables_of_the_fabric_are_read_as_a_role_reads_them():
     """Text, as -e gives it; what is of another type is refused, and the plan is made all the same."""
     given = {"fabric_cages": [0], "fabric_host_offset": "20", "fabric_mtu": "1500"}
-    result = plan(dict.fromkeys(("spark1", "spark2"), given), only_print=True)
+    result = plan(dict.fromkeys(("spark1", "spark2"), given), plan_only=True)
     assert "# spark2: enp1s0f0np0 192.168.100.21\n" in result["sbatch"]["script"]
     for wrong in ({"fabric_addresses": "x"}, {"fabric_mtu": "large"}, {"fabric_environment": [1]}):
-        result = plan({"spark1": given, "spark2": {**given, **wrong}}, only_print=True)
+        result = plan({"spark1": given, "spark2": {**given, **wrong}}, plan_only=True)
         assert result["plans"] and f"spark2: {next(iter(wrong))} " in result["sbatch"]["refused"]
 
 
@@ -117,12 +123,12 @@ def test_everything_that_is_wrong_at_once():
 
 def test_warnings_are_shown():
     hosts = {f"spark{rank + 1}": {"spark_fabric": fact(rank, 2)} for rank in range(2)}
-    result = plan(hosts, requirements=["vllm", "ray[default]==2.60.0"])
+    result = plan(hosts, venv_requirements=["vllm", "ray[default]==2.60.0"])
     assert "It is asked itself" in result["warnings"][0]
 
 
 def test_a_plan_without_machines():
-    result = plan({"spark1": {}, "spark2": {"spark_fabric": "torn"}}, only_print=True)
+    result = plan({"spark1": {}, "spark2": {"spark_fabric": "torn"}}, plan_only=True)
     assert set(result["plans"]) == {"spark1", "spark2"}
     assert result["summary"][-2:] == [engine_report.ASSUMED, engine_report.MORE]
     assert result["plans"]["spark1"]["here"][0]["memory"]["assumed"]
@@ -130,13 +136,13 @@ def test_a_plan_without_machines():
 
 def test_a_planned_fabric_is_enough_for_printing():
     hosts = {f"spark{rank + 1}": {"spark_fabric": fact(rank, 2, "planned")} for rank in range(2)}
-    result = plan(hosts, only_print=True)
+    result = plan(hosts, plan_only=True)
     assert not any("no machine was asked" in line for line in result["summary"])
-    assert plan(hosts, only_print=True, details=True)["summary"][-1].startswith("Command: ")
+    assert plan(hosts, plan_only=True, plan_details=True)["summary"][-1].startswith("Command: ")
 
 
 def test_a_refusal_tells_what_is_known():
-    result = plan({f"spark{rank + 1}": {} for rank in range(2)}, recipe="llama-3.1-405b-awq", only_print=True)
+    result = plan({f"spark{rank + 1}": {} for rank in range(2)}, recipe="llama-3.1-405b-awq", plan_only=True)
     assert result["failed"]
     assert "the model does not fit" in result["msg"]
     assert result["msg"].splitlines()[:2] == [
@@ -168,7 +174,7 @@ def test_several_services():
         {"name": "chat", "nodes": ["spark1"], "recipe": "qwen3-8b", "context": "8192"},
         {"name": "oss", "nodes": ["spark2"], "recipe": "gpt-oss-120b", "port": 8001},
     ]
-    result = plan(hosts, services=services, firewall=True)
+    result = plan(hosts, services=services)
     assert [item["model"] for item in result["plans"]["spark1"]["services"]] == ["qwen3-8b", "gpt-oss-120b"]
     assert result["plans"]["spark2"]["services"] == [], "only the head has the gateway"
     argv = result["plans"]["spark1"]["here"][0]["engine"]["command"]["options"]

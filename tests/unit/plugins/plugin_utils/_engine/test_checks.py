@@ -11,13 +11,11 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Container
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.checks import Asked, Check
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.image_build import Build
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Job
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan import plan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.ray import RaySettings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings as FabricSettings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import plan as fabric_plan
@@ -112,7 +110,7 @@ CASES = {
     "no RDMA on one node": (facts(1, transport="socket"), {}, SMALL),
     "words that nobody knows": (
         2,
-        {"engine": "vlm", "launch": "slurm", "runtime": "vm", "profile": "games", "container": Container(gpus="some")},
+        {"engine": "vlm", "launch": "slurm", "runtime": "vm", "profile": "games", "gpus": "some"},
         {},
     ),
     "a model path": (2, {"model": "models/foo"}, {}),
@@ -135,18 +133,18 @@ CASES = {
         for value in values
     },
     **{
-        f"Ray {values}": (2, {"ray": RaySettings(**values)}, {})
+        f"Ray {values}": (2, {f"ray_{name}": value for name, value in values.items()}, {})
         for values in (
             {"num_cpus": 0},
-            {"object_store_bytes": 80 * 1024**2},
-            {"object_store_bytes": 80 * 1024**2 - 1},
+            {"object_store_mib": 80},
+            {"object_store_mib": 79},
             {"port": 8000},
             {"dashboard_port": 6379},
             {"port": 1023, "dashboard_port": 65536},
             {"port": 21002},
         )
     },
-    "without Ray no number of Ray": (2, {"launch": "native", "ray": RaySettings(num_cpus=0, port=1)}, {}),
+    "without Ray no number of Ray": (2, {"launch": "native", "ray_num_cpus": 0, "ray_port": 1}, {}),
     "a port without Ray": (2, {"launch": "native", "port": 29501}, {}),
     "a port of one node": (1, {"port": 29501}, SMALL),
     "a port of replicas": (2, {"data_parallel_size": 2, "port": 29550}, SMALL),

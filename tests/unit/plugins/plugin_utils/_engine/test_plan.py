@@ -11,14 +11,13 @@ from dataclasses import replace
 import pytest
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as documents
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Container, Mount
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Mount
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import tensorrt_llm, vllm
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan import plan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.ray import RaySettings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import compose as render_compose
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings as FabricSettings
@@ -178,7 +177,7 @@ def test_wishes_come_before_the_recipe():
         options={"kv-cache-dtype": "fp8"},
         requirements=GPU,
         launch="ray",
-        ray=RaySettings(port=7000),
+        ray_port=7000,
     )
     engine = made(settings=settings, revision="abc").plans["spark1"].here[0].engine
     line = " ".join(engine.command.words)
@@ -213,7 +212,7 @@ def test_hashes_change_with_what_a_user_sees_only():
         settings=own, memory={f"spark{number}": 120 * GIB for number in range(1, 5)}
     )
     newer = over_ray(requirements=("vllm==0.33.1", "ray[default]==2.60.0"))
-    ray = over_ray(ray=RaySettings(num_cpus=2))
+    ray = over_ray(ray_num_cpus=2)
     contained = {"runtime": "container", "image": "x/y:v0.33.0"}
     others = [
         config_hash(context=16384),
@@ -221,7 +220,7 @@ def test_hashes_change_with_what_a_user_sees_only():
         config_hash(settings=ray),
         config_hash(**contained),
         config_hash(**{**contained, "image": "x/z:v0.33.0"}),
-        config_hash(settings=over_ray(container=Container(nofile="4096")), **contained),
+        config_hash(settings=over_ray(nofile="4096"), **contained),
     ]
     assert len({base, *others}) == len(others) + 1
 
@@ -303,13 +302,13 @@ NUMBERS = {
 PORTS = {
     "engine_port": ({"port": 99999}, "99999 is out of its range. Use 1024 to 65535"),
     "engine_rendezvous_port": ({"rendezvous_port": 80}, "80 is out of its range"),
-    "ray_port": ({"ray": RaySettings(port=0)}, "0 is out of its range"),
-    "ray_dashboard_port": ({"ray": RaySettings(dashboard_port=65536)}, "65536 is out of its range"),
+    "ray_port": ({"ray_port": 0}, "0 is out of its range"),
+    "ray_dashboard_port": ({"ray_dashboard_port": 65536}, "65536 is out of its range"),
     "ray_object_store_mib": (
-        {"ray": RaySettings(object_store_bytes=79 * 1024**2)},
+        {"ray_object_store_mib": 79},
         "79 is out of its range. Use 80 or",
     ),
-    "ray_num_cpus": ({"ray": RaySettings(num_cpus=0)}, "0 is out of its range. Use 1 or more"),
+    "ray_num_cpus": ({"ray_num_cpus": 0}, "0 is out of its range. Use 1 or more"),
 }
 
 
@@ -330,11 +329,11 @@ def test_all_numbers_at_once_with_what_else_is_wrong():
         key: value
         for case, _text in (*NUMBERS.values(), *PORTS.values())
         for key, value in case.items()
-        if key != "ray"
+        if not key.startswith("ray")
     }
-    ray = RaySettings(port=0, dashboard_port=65536, object_store_bytes=79 * 1024**2, num_cpus=0)
+    ray = {"ray_port": 0, "ray_dashboard_port": 65536, "ray_object_store_mib": 79, "ray_num_cpus": 0}
     text = refused(
-        made(settings=over_ray(requirements=["ray==2.60.0"], environment={"HF_TOKEN": "x"}, ray=ray, **settings))
+        made(settings=over_ray(requirements=["ray==2.60.0"], environment={"HF_TOKEN": "x"}, **ray, **settings))
     )
     assert [name for name in (*NUMBERS, *PORTS) if f"{name}: " not in text] == []
     assert "HF_TOKEN looks like a secret" in text and "none of them brings vLLM" in text
@@ -347,8 +346,8 @@ def test_all_numbers_at_once_with_what_else_is_wrong():
     [
         (2, {"port": 6379}, "engine_port: 6379 is ray_port, too"),
         (2, {"port": 8265}, "engine_port: 8265 is ray_dashboard_port, too"),
-        (2, {"ray": RaySettings(port=8000)}, "engine_port: 8000 is ray_port, too"),
-        (2, {"ray": RaySettings(dashboard_port=6379)}, "ray_port: 6379 is ray_dashboard_port, too"),
+        (2, {"ray_port": 8000}, "engine_port: 8000 is ray_port, too"),
+        (2, {"ray_dashboard_port": 6379}, "ray_port: 6379 is ray_dashboard_port, too"),
         (2, {"port": 21500}, "engine_port: 21500 is one of Ray's ports (21001 to 21999)"),
         (2, {"launch": "native", "port": 29501}, "engine_port: 29501 is engine_rendezvous_port, too"),
         (
@@ -369,7 +368,7 @@ def test_a_port_has_one_purpose(count, settings, expected):
         (1, {"port": 29501}),
         (2, {"port": 29501}),
         (2, {"port": 6379, "launch": "native"}),
-        (2, {"launch": "native", "ray": RaySettings(port=1)}),
+        (2, {"launch": "native", "ray_port": 1}),
     ],
 )
 def test_a_port_that_nobody_uses_is_free(count, settings):
@@ -1009,7 +1008,7 @@ def test_requirements_of_a_recipe_are_installed():
             {"engine": "tensorrt-llm", "runtime": "venv"},
             "does not start, TensorRT-LLM over several nodes from Python",
         ),
-        (2, {"container": Container(gpus="some")}, "engine_container_gpus: 'some' is not known"),
+        (2, {"gpus": "some"}, "engine_container_gpus: 'some' is not known"),
         (4, {"launch": "ray", "data_parallel_size": 2, "context": 1024}, "does not start, replicas over Ray"),
         (2, {"engine": "vlm"}, "engine_name: 'vlm' is not known"),
         (2, {"launch": "slurm"}, "engine_launch: 'slurm' is not known"),

@@ -81,11 +81,11 @@ def test_images_of_no_plan():
 
 def test_files_of_the_engine():
     result = plan(
-        "engine_files", plan=PLAN.as_dict(), keeper={"hang_s": 600, "backoff_s": 2.5}, key_mark="f", tool_mark="t"
+        "engine_files", plan=PLAN.as_dict(), keeper={"hang_s": 600, "stable_s": 7.5}, key_mark="f", tool_mark="t"
     )
     files = {item["path"]: item["content"] for item in result["files"]}
     assert '"hang_s": 600,\n' in files["/etc/sparkmatrix/engine.json"]
-    assert json.loads(files["/etc/sparkmatrix/engine.json"])["keeper"]["backoff_s"] == 2.5
+    assert json.loads(files["/etc/sparkmatrix/engine.json"])["keeper"]["stable_s"] == 7.5
     (keeper,) = result["keepers"]
     assert f"HASH={keeper['config_hash']}\n" in files[f"/etc/systemd/system/{keeper['unit']}"]
     assert keeper["unit"] in result["units"]
@@ -112,18 +112,12 @@ def test_files_of_no_plan():
 
 
 def test_settings_that_are_not_allowed_are_refused_together():
-    result = plan(
-        "engine_files", plan=PLAN.as_dict(), stop_timeout_s=0, keeper={"hang_s": 0, "start_limit": 0, "lost_s": 20}
-    )
-    assert result["failed"]
-    lines = result["msg"].splitlines()
-    assert lines[0] == "These settings are not allowed:"
-    assert [line.split(" is ")[0] for line in lines[1:]] == [
+    result = plan("engine_files", plan=PLAN.as_dict(), keeper={"hang_s": 0, "stable_s": 0})
+    assert result["failed"] and "files" not in result
+    assert [line.split(" is ")[0] for line in result["msg"].splitlines()[1:]] == [
         "engine_hang_seconds",
-        "engine_start_limit",
-        "engine_stop_timeout_s",
+        "engine_stable_s",
     ]
-    assert "files" not in result
 
 
 def test_files_of_ray():

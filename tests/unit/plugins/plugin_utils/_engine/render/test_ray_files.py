@@ -23,8 +23,8 @@ def plans(**settings):
 
 
 def test_a_unit_in_full():
-    plan = plans()["spark1"]
-    made = ray_files.make(plan, Settings(nofile="4096", sandbox=False))
+    plan = plans(nofile="4096")["spark1"]
+    made = ray_files.make(plan, Settings(sandbox=False))
     assert set(made.files) == {UNIT, "/etc/sparkmatrix/ray.env"}
     assert (
         made.files[UNIT]

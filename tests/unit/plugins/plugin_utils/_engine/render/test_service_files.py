@@ -150,18 +150,17 @@ def test_only_the_head_reads_the_key():
 
 def test_a_worker_in_a_container_gets_less_time():
     made = plans(launch="native", runtime="container", image="x/y:v0.33.0")
-    for host, seconds in (("spark1", 40), ("spark2", 5)):
-        text = make(made[host], stop_timeout_s=40).files[ENGINE]
+    for host, seconds in (("spark1", 60), ("spark2", 5)):
+        text = make(made[host]).files[ENGINE]
         assert f"compose.yml down --timeout {seconds}\n# The container" in text
-        assert "TimeoutStopSec=55\n" in text
+        assert "TimeoutStopSec=75\n" in text
 
 
 def test_settings(tmp_path):
     environment = tmp_path / "engine.env"
     environment.write_text('OPENSSL_CONF="/tmp/x.cnf"\n')
     plan = plans(1, "qwen3-8b")["spark1"]
-    made = make(plan, drop_caches=False, login_environment=True, user="me", keeper={"hang_s": 7})
-    assert "drop-caches" not in made.files[ENGINE]
+    made = make(plan, login_environment=True, user="me", keeper={"hang_s": 7})
     assert "User=me\n" in made.files[ENGINE]
     login = made.files["/etc/profile.d/sparkmatrix-engine.sh"]
     assert ". /etc/sparkmatrix/engine.env\n" in login
