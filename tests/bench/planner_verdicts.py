@@ -21,8 +21,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "collection
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import INTO_SWAP
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Draft, Recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Draft
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 
 GIB_IN_GB = 1024**3 / 1e9

@@ -797,8 +797,8 @@ in_file(
     THEIRS,
 )
 said(
-    "_engine/recipe_options:leaves",
-    lambda text: list(there("_engine/recipe_options:leaves")("a.b", text)),
+    "_engine/consent:leaves",
+    lambda text: list(there("_engine/consent:leaves")("a.b", text)),
     '{"c": 1}',
     refuses=(),
 )

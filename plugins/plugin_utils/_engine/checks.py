@@ -27,10 +27,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
     memory_fit,
     memory_options,
     option_tables,
-    profiles,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import (
     LAUNCHES,
+    PROFILES,
     Job,
     share_of_node,
 )
@@ -164,7 +164,7 @@ def _words(asked: Asked) -> Iterator[Finding]:
         (names["engine"], asked.engine, tuple(ENGINES)),
         (names["launch"], settings.launch, LAUNCHES),
         (names["runtime"], settings.runtime, ("", "venv", "container")),
-        (names["profile"], settings.profile, ("", *profiles.PROFILES)),
+        (names["profile"], settings.profile, ("", *PROFILES)),
         ("engine_container_gpus", settings.gpus, GPUS),
     ):
         if value not in allowed:

@@ -5,25 +5,32 @@
 """What is done only where the user has named it in ``engine_allow``: a recipe of somebody else is code.
 
 What the user sets in options and environment of their own is named by that already.
+
+Options: numbers, switches, and choices that the engine's table knows need no word. A text, a path, an address or a key
+of JSON can make an engine load code, read a file or ask another machine, and each version knows new ones: of those only
+what the engine's file lists as harmless passes. What is judged is the command that was rendered, read back as the
+engine's parser reads it. Variables: those known by name, with a value that names nothing, since one can make loader,
+Python, CUDA, NCCL, a compiler or the engine do the same.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import posixpath
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
-    option_tables,
-    recipe_options,
-    recipe_variables,
-)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import INTO_SWAP, Job
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import Engine
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.option_tables import Given, Table
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe, RecipeSettings
 
 MOVING_IMAGE = "moving-image"  # one whose name means another image tomorrow
@@ -33,6 +40,33 @@ _RELEASE = re.compile(r"\d+\.\d+")
 _COMMIT = re.compile(r"(^|-)[0-9a-f]{7,40}(-|$)")
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+|[a-z]+_proxy")
 TOKEN_PATH = "HF_TOKEN_PATH"  # noqa: S105 - a file
+_OPTION_WORD = re.compile(r"[+-]?[A-Za-z0-9_][A-Za-z0-9_.:,;+-]{0,79}")
+UNKNOWN = "may load code, read files or lead to other machines"
+# Of all engines; by number or switch.
+_COUNTING = frozenset({
+    *("MAX_JOBS", "NVCC_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "CUDA_LAUNCH_BLOCKING"),
+    *("CUDA_DEVICE_MAX_CONNECTIONS", "TORCHINDUCTOR_COMPILE_THREADS", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"),
+    *("NVIDIA_TF32_OVERRIDE", "TOKENIZERS_PARALLELISM", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_DISABLE_XET"),
+    *("HF_HUB_ENABLE_HF_TRANSFER", "HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DOWNLOAD_TIMEOUT", "HF_HUB_ETAG_TIMEOUT"),
+    *("DO_NOT_TRACK", "NO_COLOR", "PYTHONUNBUFFERED", "NCCL_CUMEM_ENABLE", "NCCL_NVLS_ENABLE", "NCCL_MAX_NCHANNELS"),
+    *("NCCL_MIN_NCHANNELS", "NCCL_BUFFSIZE", "NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_IB_TIMEOUT"),
+    *("NCCL_IB_RETRY_CNT", "NCCL_IB_QPS_PER_CONNECTION", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "MALLOC_ARENA_MAX"),
+    *("SAFETENSORS_FAST_GPU", "DG_JIT_USE_NVRTC", "TILELANG_CLEANUP_TEMP_FILES", "TORCHDYNAMO_DISABLE"),
+    *("TORCH_COMPILE_DISABLE", "TORCHINDUCTOR_MAX_AUTOTUNE"),
+})  # fmt: skip
+# And by a word of few.
+_CHOOSING = frozenset({
+    *("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "TORCH_CUDA_ARCH_LIST", "CUDA_DEVICE_ORDER"),
+    *("CUDA_VISIBLE_DEVICES", "CUDA_MODULE_LOADING", "NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_ALGO", "NCCL_PROTO"),
+})  # fmt: skip
+_COUNT = re.compile(r"[+-]?\d{1,15}(\.\d{1,9})?|true|false|yes|no|on|off|auto|none|", re.IGNORECASE | re.ASCII)
+_VARIABLE_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:,;+-]{0,79}( [A-Za-z0-9][A-Za-z0-9_.:,;+-]{0,79}){0,7}|")
+_PLACE = re.compile(r"_(PATH|ROOT|DIR|FOLDER|FILE|HOST|IP|PORT|URL|URI|PLUGINS?)(_|$)")
+_PATH = re.compile(r"(?:^|[=:,;\s\"'])(~?/[^\s:,;\"']*|~[^\s:,;\"']*|file:[^\s,;\"']*|\.{1,2}/[^\s:,;\"']*)")
+_ADDRESS = re.compile(r"\b(?!file:)[a-z][a-z0-9+.-]*://[^\s,;\"']*", re.IGNORECASE)
+_OFF = ("", "0", "false")
+_ON = ("1", "true", "yes", "on")
+_QUIET = frozenset({"DO_NOT_TRACK", "HF_HUB_DISABLE_TELEMETRY", "VLLM_DO_NOT_TRACK", "VLLM_NO_USAGE_STATS"})
 
 
 @dataclass(frozen=True)
@@ -78,7 +112,7 @@ def granted(word: str, allow: Collection[str]) -> bool:
 
 
 @functools.cache
-def _known_options(engine: kinds_base.Engine) -> frozenset[str]:
+def _known_options(engine: Engine) -> frozenset[str]:
     tables = [option_tables.load(engine.name, version) for version in option_tables.versions(engine.name)]
     return engine.file_options.union(name[2:] for table in tables if table for name in table.options)
 
@@ -98,10 +132,10 @@ def dangers(job: Job) -> Iterator[Danger]:
     if job.recipe.patches and job.runtime == "container":
         yield Danger(PATCHES, "are files of the nodes over those of the image, so code", "")
     for name, value in sorted(_own_options(job).items()):
-        for word, why in recipe_options.doubts(job.engine, job.version, name, value).items():
+        for word, why in option_doubts(job.engine, job.version, name, value).items():
             yield Danger(word, why, "options")
     for name, value in _own_variables(job):
-        why = recipe_variables.doubt(job.engine, name, value)
+        why = variable_doubt(job.engine, name, value)
         if why and name != TOKEN_PATH:
             yield Danger(name, why, "environment")
 
@@ -133,20 +167,20 @@ def host_files(job: Job) -> list[HostFile]:
         if name == TOKEN_PATH:
             made += [HostFile(value, "the token for downloads")] if value else []
         else:
-            made += [HostFile(path, name, mounted=False) for path in recipe_variables.paths(value)]
-    made += [HostFile(path, name, mounted=False) for name, text in _texts(job) for path in recipe_variables.paths(text)]
+            made += [HostFile(path, name, mounted=False) for path in paths(value)]
+    made += [HostFile(path, name, mounted=False) for name, text in _texts(job) for path in paths(text)]
     return made
 
 
 def addresses(job: Job) -> list[tuple[str, str]]:
     """(address, option or variable) of what the recipe lets the engine ask, or where it lets it listen."""
     given = [*_own_variables(job), *_texts(job)]
-    return [(address, name) for name, value in given for address in recipe_variables.addresses(value)]
+    return [(address, name) for name, value in given for address in addresses_in(value)]
 
 
 def _texts(job: Job) -> Iterator[tuple[str, str]]:
     for name, value in sorted(_own_options(job).items()):
-        yield from ((path, leaf) for path, leaf in recipe_options.leaves(name, value) if isinstance(leaf, str))
+        yield from ((path, leaf) for path, leaf in leaves(name, value) if isinstance(leaf, str))
 
 
 def within(path: str, job: Job) -> bool:
@@ -154,3 +188,106 @@ def within(path: str, job: Job) -> bool:
     clean = posixpath.normpath(path)
     allowed = [posixpath.normpath(item) for item in (*job.settings.mount_directories, job.settings.hf_home)]
     return path.startswith("/") and any(clean == item or clean.startswith(f"{item.rstrip('/')}/") for item in allowed)
+
+
+def option_doubts(engine: Engine, version: str, name: str, value: Any) -> dict[str, str]:
+    """Of one option in its :func:`~.kinds.base.merge` form: by each word that allows it (``option``, ``option.key``)
+    what it does, as the end of a sentence."""
+    if name in kinds_base.in_file(engine, version, {name: value}):
+        return dict(_of_leaves(engine, name, value))
+    own = option_tables.load(engine.name, version)
+    if kinds_base.planned(engine, version, name):
+        return {}  # nobody may set it
+    table = option_tables.newest(engine.name, version)
+    made: dict[str, str] = {}
+    for given in option_tables.read(kinds_base.render({name: value}, own or table), table, engine.underscores):
+        if given.name or own is None:  # where there is a table, what it does not know is refused
+            made |= _of_given(engine, table, given)
+    return made
+
+
+def leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """(``option.key.key``, value) of all that is no mapping and no list, also inside of a text that is JSON."""
+    if isinstance(value, str) and value.lstrip()[:1] in {"{", "["}:
+        with contextlib.suppress(SparkError):
+            value = json_text.read(value)
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from leaves(f"{name}.{key}", inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from leaves(name, inner)
+    else:
+        yield name, value
+
+
+def _of_given(engine: Engine, table: Table, given: Given) -> dict[str, str]:
+    name, kind = given.name[2:], table.options.get(given.name)
+    if not name:
+        # Nobody refuses an abbreviation where the version has no table.
+        whole = [known for known in table.options if known.startswith(given.spelling)]
+        name = (whole[0] if len(whole) == 1 else given.spelling).lstrip("-")
+        return {name: engine.dangerous.get(name, UNKNOWN)}
+    if name in engine.dangerous:
+        return {name: engine.dangerous[name]} if given.on else {}
+    fits = not given.keys and option_tables.complaint(given, table, {}) is None
+    numbers = kind == "list" and all(re.fullmatch(r"-?\d+(\.\d+)?", value) for value in given.values)
+    if fits and (isinstance(kind, list) or kind in {"flag", "int", "float", "size"} or given.name in table.values):
+        return {}
+    return {} if fits and numbers else dict(_of_leaves(engine, name, list(given.values)))
+
+
+def _of_leaves(engine: Engine, name: str, value: Any) -> Iterator[tuple[str, str]]:
+    if name in engine.dangerous:
+        yield name, engine.dangerous[name]
+        return
+    listed = any(known.partition(".")[0] == name for known in (*engine.harmless, *engine.dangerous))
+    for path, leaf in leaves(name, value):
+        if not _harmless(engine, path, leaf):
+            word = path if listed else name
+            yield word, engine.dangerous.get(word, UNKNOWN)
+
+
+def _harmless(engine: Engine, path: str, leaf: Any) -> bool:
+    """A number, a switch or a word of an option or a key that is listed, with this value or with any."""
+    if not _OPTION_WORD.fullmatch(str(leaf)):
+        return False
+    above = path.split(".")[:-1]
+    known = {path, f"{path}={leaf}", *(".".join((*above[: number + 1], "*")) for number in range(len(above)))}
+    return not known.isdisjoint(engine.harmless)
+
+
+def variable_doubt(engine: Engine, name: str, value: str) -> str:
+    """Why a recipe may set this only with the user's word, as the end of a sentence; empty where it may."""
+    if name in engine.dangerous_environment:
+        return "" if value.casefold() in _OFF else engine.dangerous_environment[name]
+    if name in _QUIET and value.casefold() not in _ON:
+        return "sends what it does somewhere else"
+    counting = name in _COUNTING or name in _of_engine(engine)
+    choosing = name in _CHOOSING or name in engine.choosing_environment
+    fits = (counting and counts(value)) or (choosing and _VARIABLE_WORD.fullmatch(value))
+    return "" if fits else UNKNOWN
+
+
+def counts(value: str) -> bool:
+    """A number or a switch."""
+    return bool(_COUNT.fullmatch(value))
+
+
+def paths(value: str) -> list[str]:
+    """What in a value is a file or a directory of the node."""
+    return _PATH.findall(_ADDRESS.sub("", value))
+
+
+def addresses_in(value: str) -> list[str]:
+    """What in a value is an address that is asked, or listened at."""
+    return _ADDRESS.findall(value)
+
+
+@functools.cache
+def _of_engine(engine: Engine) -> frozenset[str]:
+    """Variables of the engine's own that its sources name, but those that are a place."""
+    tables = [option_tables.load(engine.name, version) for version in option_tables.versions(engine.name)]
+    known = {name for table in tables if table for name in table.environment}
+    own = {name for name in known if name.startswith(engine.prefix) and not _PLACE.search(name)}
+    return engine.counting_environment | own

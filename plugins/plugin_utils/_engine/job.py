@@ -18,16 +18,14 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
     memory_fit,
     memory_options,
     parallelism,
-    profiles,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.image_build import Build
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import Engine
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Draft, Weights
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import (
     WITHIN,
-    Draft,
     Recipe,
     RecipeSettings,
 )
@@ -43,6 +41,47 @@ DEFAULT_BATCHED = 8192  # tokens that are computed in one step when nobody sets 
 
 
 @dataclass(frozen=True)
+class Profile:
+    """What a cluster is used for, laid over any recipe; what an engine adds to it is in its file.
+
+    ``context`` is what the recipe's is raised to where the model can; ``at_most`` is what it is lowered to.
+    """
+
+    description: str
+    concurrency: int
+    context: int = 0
+    at_most: int = 0
+    batched: int = 0  # tokens that are computed in one step; 0: the engine's default
+    throughput: bool = False
+
+    def context_of(self, recipe: Recipe) -> int:
+        """Tokens of the longest request: of the profile, as far as the model goes."""
+        limit = recipe.architecture.max_context or recipe.context
+        wanted = max(recipe.context, self.context)
+        return min(wanted, limit, self.at_most or wanted)
+
+
+PROFILES: Mapping[str, Profile] = {
+    "chatbot": Profile("short answers for several people", concurrency=8, at_most=16384, batched=4096),
+    "agentic": Profile(
+        "long prompts that grow from call to call, with tools",
+        concurrency=4,
+        context=65536,
+        batched=4096,
+    ),
+    "batch": Profile(
+        "many requests at once; the speed of one does not matter",
+        concurrency=32,
+        at_most=8192,
+        batched=8192,
+        throughput=True,
+    ),
+    # 2048 tokens in one step keep the prefill's activations small: reports of frozen hosts are about long prefills.
+    "long_context": Profile("few very long prompts", concurrency=1, context=131072, batched=2048),
+}
+
+
+@dataclass(frozen=True)
 class Job:
     """What all nodes have in common."""
 
@@ -51,7 +90,7 @@ class Job:
     ordered: tuple[FabricFact, ...]  # by rank; the first is the head
     engine: Engine
     recipe_settings: RecipeSettings
-    profile: profiles.Profile | None
+    profile: Profile | None
     options: Mapping[str, Any]
     environment: Mapping[str, str]
     architecture: Architecture
@@ -161,7 +200,7 @@ class Job:
 
     @property
     def context(self) -> int:
-        fallback = profiles.context_of(self.profile, self.recipe) if self.profile else self.recipe.context
+        fallback = self.profile.context_of(self.recipe) if self.profile else self.recipe.context
         return self.settings.context or fallback
 
     @property
@@ -192,7 +231,7 @@ def make_job(
 ) -> Job:
     engine = ENGINES[name]
     recipe_settings = recipe.settings(name) or RecipeSettings()
-    profile = profiles.PROFILES.get(settings.profile)
+    profile = PROFILES.get(settings.profile)
     of_profile = dict(engine.profile_options.get(settings.profile, {}))
     if profile and profile.batched and recipe.device == "gpu":
         of_profile[engine.batched_option] = profile.batched

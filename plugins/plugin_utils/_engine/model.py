@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,21 @@ class Architecture:
     def growing_layers(self) -> int:
         """Layers whose cache grows with every token."""
         return (self.full_attention_layers or self.layers) - self.sliding_layers
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Speculative decoding."""
+
+    method: str  # draft_model, eagle3, mtp (layers of the model itself), dflash or dspark (a block of tokens at once)
+    tokens: int  # drafted in each step
+    model: str = ""  # empty for mtp
+    weights_gb: float = 0.0  # 10^9 bytes
+    layers: int = 0  # attention layers that it adds to the cache
+    kv_heads: int = 0  # of these layers, where they are not as the model's
+    head_dim: int = 0
+    revision: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)  # further keys of vLLM's speculative-config
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling, yaml_text
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import TASKS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import ATTENTIONS, Architecture
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import ATTENTIONS, Architecture, Draft
 
 SHIPPED = Path(__file__).resolve().parents[3] / "roles/engine/files/recipes"
 DEVICES = ("gpu", "cpu")
@@ -55,21 +55,6 @@ class RecipeSettings:
     version: str = ""  # of the engine inside the image, where the image's tag does not tell
     requirements: tuple[str, ...] = ()  # Python packages beside the engine, pinned with ==
     unsupported: str = ""  # why this engine cannot serve the model
-
-
-@dataclass(frozen=True)
-class Draft:
-    """Speculative decoding."""
-
-    method: str  # draft_model, eagle3, mtp (layers of the model itself), dflash or dspark (a block of tokens at once)
-    tokens: int  # drafted in each step
-    model: str = ""  # empty for mtp
-    weights_gb: float = 0.0  # 10^9 bytes
-    layers: int = 0  # attention layers that it adds to the cache
-    kv_heads: int = 0  # of these layers, where they are not as the model's
-    head_dim: int = 0
-    revision: str = ""
-    options: Mapping[str, Any] = field(default_factory=dict)  # further keys of vLLM's speculative-config
 
 
 @dataclass(frozen=True)

@@ -29,12 +29,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import y
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
     catalogue,
     checks,
+    consent,
     memory_fit,
     memory_options,
     model,
     option_tables,
-    recipe_options,
-    recipe_variables,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
@@ -333,9 +332,9 @@ class _Work:
                 )
                 continue
             wrong = errors(kinds_base.examine(engine, version, {name: value}, {}, self.path))
-            doubts = {} if wrong else recipe_options.doubts(engine, version, name, value)
+            doubts = {} if wrong else consent.option_doubts(engine, version, name, value)
             # What nobody knows stays: the plan asks for it by its name.
-            known = {word: does for word, does in doubts.items() if does != recipe_variables.UNKNOWN}
+            known = {word: does for word, does in doubts.items() if does != consent.UNKNOWN}
             if wrong:
                 given_as = f"--{name}" if value is True else f"--{name} {_shown(name, value)}"
                 self.out.left_out.append(f"{given_as}: {wrong[0].found}. {wrong[0].remedy}")
@@ -359,9 +358,9 @@ class _Work:
             if _secret(name, value):
                 self.out.left_out.append(f"{given_as}: {_PRIVATE}")
                 continue
-            doubt = recipe_variables.doubt(engine, name, str(value))
+            doubt = consent.variable_doubt(engine, name, str(value))
             # A switch of their fork stays: the plan asks for it by its name.
-            if doubt and not (doubt == recipe_variables.UNKNOWN and recipe_variables.counts(str(value))):
+            if doubt and not (doubt == consent.UNKNOWN and consent.counts(str(value))):
                 self.out.left_out.append(
                     f"{given_as}: it {doubt}; if you trust that, put {name} into engine_environment"
                 )

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths, ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
@@ -22,10 +22,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.memory_fit import Budget
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Draft
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import Parallel
-
-if TYPE_CHECKING:  # recipes name engines
-    from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Draft
 
 API_HOST = "127.0.0.1"
 MEDIA_OPTION = "allowed-media-domains"
@@ -181,7 +179,7 @@ class Engine(ABC):
     removed_environment: Mapping[str, str] = {}
     advisories: Sequence[Advisory] = ()
     refused_environment: Mapping[str, str] = {}  # variables that nobody may set, and why
-    # For recipes (:mod:`_engine.recipe_options`). What needs the user's word although it is a switch or a choice, or
+    # For recipes (:mod:`_engine.consent`). What needs the user's word although it is a switch or a choice, or
     # where more is known of it, and what it does; and what may be a word: ``option``, ``option=word``, ``option.key``,
     # ``option.*`` for all keys.
     dangerous: Mapping[str, str] = {}

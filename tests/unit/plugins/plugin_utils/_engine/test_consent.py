@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
     catalogue,
+    consent,
     option_tables,
-    recipe_variables,
     report,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
@@ -130,7 +130,7 @@ def test_what_only_counts_may_be_no_name_of_anything(value):
         known = {name for table in tables for name in table.environment} | engine.counting_environment
         choosing = engine.choosing_environment | {"PYTORCH_CUDA_ALLOC_CONF", "CUDA_VISIBLE_DEVICES"}
         for name in known | choosing | {"MAX_JOBS"}:
-            assert recipe_variables.doubt(engine, name, value) or (name in choosing and value == "evil.module")
+            assert consent.variable_doubt(engine, name, value) or (name in choosing and value == "evil.module")
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_no_recipe_of_ours_needs_a_word_for_a_variable():
         for name, engine in ENGINES.items():
             settings = required(made, findings).settings(name)
             for variable, value in (settings.environment if settings else {}).items():
-                assert not recipe_variables.doubt(engine, variable, value)
+                assert not consent.variable_doubt(engine, variable, value)
 
 
 def test_paths_in_variables_are_host_files():

@@ -15,9 +15,8 @@ import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
     catalogue,
+    consent,
     option_tables,
-    recipe_options,
-    recipe_variables,
     translation,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
@@ -187,9 +186,9 @@ def test_every_option_with_every_value_is_that_option_or_is_refused(option, valu
     read, rest = parser(engine, version).parse_known_args(words)
     assert (rest, getattr(read, "read", [])) in (([], []), ([], [name])), words
     for key, item in options.items():  # no harmless text is a path, an address or another option
-        if not recipe_options.doubts(engine, version, key, item) and not kinds_base.planned(engine, version, key):
-            texts = [leaf for _path, leaf in recipe_options.leaves(key, item) if isinstance(leaf, str)]
-            assert not any(recipe_variables.paths(leaf) or recipe_variables.addresses(leaf) for leaf in texts)
+        if not consent.option_doubts(engine, version, key, item) and not kinds_base.planned(engine, version, key):
+            texts = [leaf for _path, leaf in consent.leaves(key, item) if isinstance(leaf, str)]
+            assert not any(consent.paths(leaf) or consent.addresses_in(leaf) for leaf in texts)
             assert not any(leaf.startswith("--") for leaf in texts)
 
 
@@ -274,9 +273,9 @@ def test_no_recipe_of_ours_needs_a_word_for_an_option(version):
             own = required(made, findings).settings(name)
             for option, value in kinds_base.merge(engine, own.options if own else {}, {}).items():
                 of = version and option_tables.versions(name)[-1]
-                assert not recipe_options.doubts(engine, of, option, value), made.name
+                assert not consent.option_doubts(engine, of, option, value), made.name
             if made.draft and engine.draft_keys:
-                assert not recipe_options.doubts(engine, "", engine.draft_option, dict(made.draft.options)), made.name
+                assert not consent.option_doubts(engine, "", engine.draft_option, dict(made.draft.options)), made.name
 
 
 def test_what_is_listed_as_harmless_is_an_option_that_takes_a_word():

@@ -15,7 +15,7 @@ import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as documents
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import PATHS
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables, profiles
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import job, option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
@@ -169,7 +169,7 @@ def test_nvidias_images(name, image):
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", sorted(RECIPES))
 def test_profiles_overlay_every_recipe(name, engine):
-    names = sorted(profiles.PROFILES)
+    names = sorted(job.PROFILES)
     place = sorted(RECIPES).index(name) + list(ENGINES).index(engine)
     for profile in names if EXPLORE else [names[place % len(names)]]:
         result = made(name, 8, engine=engine, profile=profile)
