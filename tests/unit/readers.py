@@ -380,9 +380,9 @@ in_file(
     json.dumps(fact()),
 )
 in_file(
-    "_fabric/status:lines",
+    "_fabric/status:read",
     FACT_PATH,
-    lambda _path: here("_fabric/status:lines")(machine()),
+    lambda _path: here("_fabric/status:read")(machine()),
     json.dumps(fact()),
     refuses=(),
 )
@@ -451,7 +451,7 @@ said(
 )
 said(
     "_preflight/node_health:gpu_clocks",
-    lambda text: here("_preflight/node_health:gpu_clocks")(tool(text), True),
+    lambda text: here("_preflight/node_health:gpu_clocks")(tool(text)),
     "5.20, 96, 71, 2405, 0x0000000000000000\n",
     refuses=(),
 )

@@ -53,9 +53,11 @@ def others(look: Callable[[], str], sleep: Callable[[float], None] = time.sleep)
 class Gpu:
     """Looks at the GPU as long as the block runs."""
 
-    def __init__(self, look: Callable[[], dict[str, Any] | None] = node_health.gpu_clocks, every_s: float = EVERY_S):
+    def __init__(
+        self, look: Callable[[], node_health.Clocks | None] = node_health.gpu_clocks, every_s: float = EVERY_S
+    ):
         self._look, self._every_s = look, every_s
-        self._seen: list[dict[str, Any]] = []
+        self._seen: list[node_health.Clocks] = []
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
@@ -76,13 +78,13 @@ class Gpu:
 
     def seen(self) -> dict[str, Any]:
         """Empty where nothing was seen."""
-        busy = [one for one in self._seen if (one["busy"] or 0) >= BUSY] or self._seen
+        busy = [one for one in self._seen if (one.busy or 0) >= BUSY] or self._seen
         if not busy:
             return {}
-        clocks = [one["mhz"] for one in busy if one["mhz"]]
-        warm = [one["celsius"] for one in busy if one["celsius"]]
+        clocks = [one.mhz for one in busy if one.mhz]
+        warm = [one.celsius for one in busy if one.celsius]
         return {
             "mhz": min(clocks, default=None),
             "celsius": max(warm, default=None),
-            "slowed": sorted({why for one in busy for why in one["slowed"]}),
+            "slowed": sorted({why for one in busy for why in one.slowed}),
         }

@@ -8,16 +8,21 @@ the port filter is active, and whether a change waits for confirmation."""
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, printable
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import drift, rollback, show_gids
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH, load
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import (
+    FACT_PATH,
+    FabricFact,
+    load,
+    on_disk,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import (
     Effective,
     effective,
@@ -26,50 +31,89 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interf
 HELP = "show the fabric interfaces, what has drifted (exit code 1), and a change that waits for confirmation"
 
 
-def lines(machine: Machine) -> tuple[list[str], bool]:
-    """What to print, and whether it is wrong: something has drifted, or nobody can tell."""
-    found: list[str] = []
-    wrong = False
-    text = machine.read(FACT_PATH)
+@dataclass(frozen=True)
+class Fabric:
+    """``fact``: None where the fabric is not set up, or where the fact cannot be read, of which ``problem`` tells.
+    ``now``: by interface; ``drifts``: from what was verified; ``filters``: what is wrong with tables of nftables that
+    the node keeps; ``pending``: a change that waits for confirmation, for people."""
+
+    fact: FabricFact | None = None
+    problem: str = ""
+    now: Mapping[str, Effective] = field(default_factory=dict)
+    drifts: Sequence[drift.Drift] = ()
+    filters: Sequence[str] = ()
+    pending: str = ""
+
+    @property
+    def drifted(self) -> list[drift.Drift]:
+        """NCCL looks for the address, so an index that moved is no fault."""
+        return [item for item in self.drifts if item.kind != drift.INDEX]
+
+    @property
+    def wrong(self) -> bool:
+        """Something has drifted, or nobody can tell."""
+        return bool(self.problem or self.drifted or self.filters)
+
+    @property
+    def word(self) -> str:
+        if self.fact is None and not self.problem:
+            return ""
+        return "drifted" if self.wrong else "verified"
+
+    @property
+    def lines(self) -> list[str]:
+        fact = self.fact
+        first = self.problem or (f"{fact.topology}, {fact.state}, plan {fact.plan_hash}" if fact else "not configured")
+        found = [f"fabric: {first}"]
+        for rail in fact.rails if fact else ():
+            own = [item for item in self.drifted if item.rail == rail]
+            mark = "   <- drifted" if own else ""
+            found.append(f"{self.now.get(rail.netdev, Effective()).line(rail.netdev)}{mark}")
+            found += [f"  {item}" for item in own]
+        return [*found, *self.filters, f"pending: {self.pending or 'nothing'}"]
+
+
+def read(machine: Machine, full: bool = True) -> Fabric:
+    """The fabric of this node now.
+
+    Args:
+        machine: The node.
+        full: Also ask the kernel for the port filter, and whether a change waits; only root may.
+
+    Raises:
+        SparkError: The interfaces cannot be read.
+    """
+    known = on_disk(machine)
+    fact, problem = None, ""
+    if known is not None:
+        try:
+            fact = load(known, "this node")
+        except SparkError:
+            problem = f"{FACT_PATH} is not readable. Run the fabric layer: ansible-playbook site.yml --tags fabric"
     now = effective(machine)
-    if text is None:
-        found.append("fabric: not configured")
-    else:
-        fact = None
-        with contextlib.suppress(SparkError):
-            fact = load(json_text.read(text), "this node")
-        if fact is None:
-            wrong = True
-            found.append(
-                f"fabric: {FACT_PATH} is not readable. Run the fabric layer: ansible-playbook site.yml --tags fabric"
-            )
-        else:
-            found.append(f"fabric: {fact.topology}, {fact.state}, plan {fact.plan_hash}")
-            gids = show_gids.read(machine.sysfs) if fact.transport == "rdma" else None
-            # NCCL looks for the address, so an index that moved is no fault.
-            drifted = [item for item in drift.drift(fact, now, gids) if item.kind != drift.INDEX]
-            wrong = bool(drifted)
-            for rail in fact.rails:
-                own = [item for item in drifted if item.rail == rail]
-                mark = "   <- drifted" if own else ""
-                found.append(f"{now.get(rail.netdev, Effective()).line(rail.netdev)}{mark}")
-                found += [f"  {item}" for item in own]
+    gids = show_gids.read(machine.sysfs) if fact and fact.transport == "rdma" else None
+    drifts = drift.drift(fact, now, gids) if fact else []
+    more = (list(filters(machine)), pending(machine)) if full else ([], "")
+    return Fabric(fact, problem, now, drifts, *more)
+
+
+def filters(machine: Machine) -> Iterator[str]:
+    """What is wrong with tables of nftables that the node keeps."""
     for name in port_filter.NAMES:
         try:
-            # A table that the node keeps; only root may ask the kernel.
             if machine.exists(port_filter.path(name)):
                 port_filter.require(machine, name)
         except SparkError as exc:
-            wrong = True
-            found.append(str(exc))
-    pending = rollback.GUARD.pending(machine)
-    if pending is None:
-        found.append("pending: nothing")
-    else:
-        rest = pending.armed + pending.seconds - machine.now()
-        when = f"in {rest:.0f} s" if rest > 0 else "now"
-        found.append(f"pending: change {pending.id} to plan {pending.plan_hash}; the node takes it back {when}")
-    return found, wrong
+            yield printable(str(exc))[:500]
+
+
+def pending(machine: Machine) -> str:
+    change = rollback.GUARD.pending(machine)
+    if change is None:
+        return ""
+    rest = change.armed + change.seconds - machine.now()
+    when = f"in {rest:.0f} s" if rest > 0 else "now"
+    return f"change {change.id} to plan {change.plan_hash}; the node takes it back {when}"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -81,9 +125,9 @@ def run(_arguments: argparse.Namespace) -> int:
         sys.stderr.write("this needs root: sudo sparkmatrix fabric-status\n")
         return 1
     try:
-        found, wrong = lines(Machine())
+        found = read(Machine())
     except (SparkError, OSError) as exc:
         sys.stderr.write(f"{exc}\n")
         return 1
-    sys.stdout.write("".join(f"{line}\n" for line in found))
-    return int(wrong)
+    sys.stdout.write("".join(f"{line}\n" for line in found.lines))
+    return int(found.wrong)

@@ -54,6 +54,12 @@ def ask(argv: Sequence[str], timeout_s: float) -> Completed:
     return run_limited(argv, timeout_s, MOST_CHARACTERS)
 
 
+def opened(argv: Sequence[str], popen: Callable[..., Any] = subprocess.Popen) -> Any:
+    """A program whose lines are read as it prints them, with what it complains of."""
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "encoding": "utf-8", "errors": "replace"}
+    return popen(list(argv), stdin=subprocess.DEVNULL, **output)  # pylint: disable=ansible-bad-function
+
+
 def words(text: str) -> str:
     """For people, on one line."""
     return " ".join(printable(text).split())[:SAID]
@@ -111,14 +117,7 @@ class There:
         while rounds is None or done < rounds:
             done += 1
             try:
-                process = self.popen(  # pylint: disable=ansible-bad-function
-                    ssh(self.host, "rank-watch"),
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    encoding="utf-8",
-                    errors="replace",
-                )
+                process = opened(ssh(self.host, "rank-watch"), self.popen)
             except OSError as exc:
                 self.problem = f"ssh: {exc.strerror}"
             else:

@@ -28,9 +28,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import counters, drift, show_gids
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import Effective, effective
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import counters, drift
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import status as fabric_status
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Rail
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import Effective
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names as gateway_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import status as gateway_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import probed, pulse
@@ -91,7 +92,7 @@ class Collector:
     """``gpu`` and ``gateway`` are replaced by tests."""
 
     machine: Machine = field(default_factory=Machine)
-    gpu: Callable[[], Mapping[str, Any] | None] = lambda: node_health.gpu_clocks(power=True)
+    gpu: Callable[[], node_health.Clocks | None] = node_health.gpu_clocks
     gateway: Callable[[], Mapping[str, int] | None] = gateway_status.connections
     said: dict[str, str] = field(default_factory=dict)  # what is wrong with a part
     nodes: dict[str, tuple[engine_rank.Ranks, engine_rank.Node]] = field(default_factory=dict)
@@ -142,30 +143,30 @@ class Collector:
             if self.machine.names("/proc/driver/nvidia/gpus"):
                 raise SparkError("nvidia-smi does not tell how fast the GPU runs", "", "Try it by hand: nvidia-smi")
             return
-        for key, name, scale in (
-            ("busy", "utilization_ratio", 0.01),
-            ("celsius", "temperature_celsius", 1),
-            ("watts", "power_watts", 1),
-            ("mhz", "sm_clock_hertz", 1e6),
+        for value, name, scale in (
+            (found.busy, "utilization_ratio", 0.01),
+            (found.celsius, "temperature_celsius", 1),
+            (found.watts, "power_watts", 1),
+            (found.mhz, "sm_clock_hertz", 1e6),
         ):
-            if found.get(key) is not None:
-                yield Sample(f"sparkmatrix_gpu_{name}", found[key] * scale)
+            if value is not None:
+                yield Sample(f"sparkmatrix_gpu_{name}", value * scale)
         for why in node_health.SLOWDOWNS.values():
-            yield Sample("sparkmatrix_gpu_slowed", why in found["slowed"], {"reason": why})
+            yield Sample("sparkmatrix_gpu_slowed", why in found.slowed, {"reason": why})
 
     def of_fabric(self) -> Samples:
         """Nothing where the fabric was never set up."""
-        document = fabric_fact.on_disk(self.machine)
-        if document is None:
+        fabric = fabric_status.read(self.machine, full=False)
+        fact = fabric.fact
+        if fabric.problem:
+            raise SparkError(fabric.problem)
+        if fact is None:
             return
-        fact = fabric_fact.load(document, "this node")
         yield Sample("sparkmatrix_fabric_applied", fact.state == "applied")
-        now = effective(self.machine)
-        gids = show_gids.read(self.machine.sysfs) if fact.transport == "rdma" else None
-        drifted = {(one.rail.netdev, one.kind) for one in drift.drift(fact, now, gids)}
+        drifted = {(one.rail.netdev, one.kind) for one in fabric.drifts}
         for rail in fact.rails:
             half = {"device": rail.rdma_device, "interface": rail.netdev, "cage": str(rail.cage)}
-            state = now.get(rail.netdev, Effective())
+            state = fabric.now.get(rail.netdev, Effective())
             yield Sample("sparkmatrix_half_up", state.up and state.carrier, half)
             yield Sample("sparkmatrix_half_mtu_bytes", state.mtu, half)
             yield Sample("sparkmatrix_half_mtu_verified_bytes", rail.mtu, half)
@@ -174,7 +175,7 @@ class Collector:
             if fact.transport == "rdma":
                 yield from self.of_rdma(rail, half)
 
-    def of_rdma(self, rail: fabric_fact.Rail, half: Mapping[str, str]) -> Samples:
+    def of_rdma(self, rail: Rail, half: Mapping[str, str]) -> Samples:
         found = counters.read(self.machine, rail.rdma_device, rail.rdma_port, rail.netdev)
         moved = found.pop("bytes", None)
         if moved is not None:

@@ -10,11 +10,13 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict, trusted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import TIMED_OUT, Runner, run_or_leave
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Count, Number, Words
 
 # CUDA_SUCCESS is 0; names by cuGetErrorName. A GPU whose firmware hangs answers NVML (nvidia-smi) and not this.
 _CU_INIT = """
@@ -66,27 +68,36 @@ def cuda(runner: Runner | None = None) -> dict[str, Any]:
     return {"checked": done.rc < 0, "ok": False if done.rc < 0 else None, "code": None, "message": done.complaint}
 
 
-# Printed as "96, 71, 2405, 0x0000000000000000": percent, degrees Celsius, MHz, and a mask of NVML's event reasons.
-_GPU_QUERY = "utilization.gpu,temperature.gpu,clocks.sm,clocks_event_reasons.active"
+# Printed as "60.50, 96, 71, 2405, 0x0000000000000000": watts, percent, degrees Celsius, MHz, and a mask of NVML's event
+# reasons.
+_GPU_QUERY = "power.draw,utilization.gpu,temperature.gpu,clocks.sm,clocks_event_reasons.active"
 _WATTS = re.compile(r"[0-9]{1,4}(\.[0-9]{1,3})?")
 SLOWDOWNS = {0x20: "software thermal slowdown", 0x40: "hardware thermal slowdown", 0x80: "hardware power brake"}
 
 
-def gpu_clocks(runner: Runner | None = None, power: bool = False) -> dict[str, Any] | None:
-    """How fast the GPU runs now: ``busy`` (percent), ``celsius``, ``mhz`` (of the SMs) and ``slowed``, why its clock is
-    held down; with ``power`` also ``watts``. None where nvidia-smi does not tell. It is left behind when it hangs, as
-    :func:`cuda` is."""
-    query = f"power.draw,{_GPU_QUERY}" if power else _GPU_QUERY
-    argv = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader,nounits"]
+@dataclass(frozen=True)
+class Clocks:
+    """How fast the GPU runs now: ``busy`` in percent, ``mhz`` of the SMs; ``slowed``: why its clock is held down."""
+
+    busy: Optional[Count] = None
+    celsius: Optional[Count] = None
+    mhz: Optional[Count] = None
+    slowed: tuple[Words, ...] = ()
+    watts: Optional[Number] = None
+
+
+def gpu_clocks(runner: Runner | None = None) -> Clocks | None:
+    """None where nvidia-smi does not tell. It is left behind when it hangs, as :func:`cuda` is."""
+    argv = ["nvidia-smi", f"--query-gpu={_GPU_QUERY}", "--format=csv,noheader,nounits"]
     done = runner(argv) if runner else run_or_leave(argv, CU_INIT_TIMEOUT_S)
     first = (done.out.strip().splitlines() or [""])[0] if done.rc == 0 else ""
     words = [word.strip() for word in first.split(",")]
-    if len(words) != len(query.split(",")) or not re.fullmatch(r"0x[0-9a-fA-F]{1,16}", words[-1]):
+    if len(words) != len(_GPU_QUERY.split(",")) or not re.fullmatch(r"0x[0-9a-fA-F]{1,16}", words[-1]):
         return None
-    busy, celsius, mhz = map(strict.digits, words[-4:-1])
-    slowed = [why for bit, why in SLOWDOWNS.items() if int(words[-1], 16) & bit]
-    found = {"busy": busy, "celsius": celsius, "mhz": mhz, "slowed": slowed}
-    return {**found, "watts": float(words[0]) if _WATTS.fullmatch(words[0]) else None} if power else found
+    slowed = tuple(why for bit, why in SLOWDOWNS.items() if int(words[-1], 16) & bit)
+    watts = float(words[0]) if _WATTS.fullmatch(words[0]) else None
+    busy, celsius, mhz = map(strict.digits, words[1:4])
+    return Clocks(busy, celsius, mhz, slowed, watts)
 
 
 def kernel_log(runner: Runner, sysfs_root: Path) -> list[dict[str, Any]] | None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import listening, meminfo, paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, listening, meminfo, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner, search_path
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.hardware import hardware
@@ -137,7 +137,8 @@ def read_part(machine: Machine, request: Request, name: str, gpu_runner: Runner 
     if name == "gpu":
         return node_health.cuda(gpu_runner)
     if name == "clocks":
-        return node_health.gpu_clocks(gpu_runner)
+        clocks = node_health.gpu_clocks(gpu_runner)
+        return clocks and document.plain(clocks)
     if name == "nccl":
         settings = node_health.nccl_settings(root, request.users)
         return {"system": node_health.system_nccl(root), "settings": settings}

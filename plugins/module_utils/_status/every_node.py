@@ -54,25 +54,16 @@ class Stream:
 
     def read(self, take: Take) -> None:
         try:
-            self.process = self.popen(  # pylint: disable=ansible-bad-function
-                list(self.argv),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                encoding="utf-8",
-                errors="replace",
-            )
+            self.process = peers.opened(self.argv, self.popen)
         except OSError as exc:
             self.problem = f"{self.argv[0]}: {exc.strerror}"
             return
         said = ""
         for line in iter(lambda: self.process.stdout.readline(LONGEST + 1), ""):
             try:
-                found = json_text.mapping(line)
-            except SparkError:
+                take(self.host, json_text.mapping(line))
+            except (SparkError, TypeError, ValueError):
                 said = peers.words(line)
-            else:
-                take(self.host, found)
         code = self.process.wait()
         self.problem = said or (f"it ended with {code}" if code else "")
 

@@ -115,8 +115,8 @@ def collect(asked: Asked, service: str = "", here: bool = False) -> dict[str, An
     services = {name: _service(asked, name) for name in ([service] if service else keeper_status.kept(asked.at))}
     if not told and not any(one.get("unit") for one in services.values()):
         raise SparkError("no engine is set up on this node", paths.ETC, "Ask on the head (spark_rank 0)")
-    fabric = _fabric(asked)
-    nodes = _nodes(asked, told, here, _fabric_word(fabric))
+    fabric, word = _fabric(asked)
+    nodes = _nodes(asked, told, here, word)
     services = _doubted(asked, told, services, nodes)
     gateway = _gateway(asked)
     first = next(iter(told.values()), None)
@@ -230,21 +230,15 @@ def _other(asked: Asked, host: str, here: bool) -> Node:
     return Node(host, True, "", units, round(report.available / GIB, 1), word)
 
 
-def _fabric(asked: Asked) -> dict[str, Any]:
-    """Of this node. Changes that wait and the port filter are shown to root alone."""
+def _fabric(asked: Asked) -> tuple[dict[str, Any], str]:
+    """Of this node, and in a word. Changes that wait and the port filter are shown to root alone."""
     if not asked.root:
-        return {"wrong": True, "lines": [ROOT]}
+        return {"wrong": True, "lines": [ROOT]}, ""
     try:
-        lines, wrong = fabric_status.lines(asked.machine)
+        found = fabric_status.read(asked.machine)
     except (SparkError, OSError) as exc:
-        return {"wrong": True, "lines": [str(exc)]}
-    return {"wrong": wrong, "lines": lines}
-
-
-def _fabric_word(found: Mapping[str, Any]) -> str:
-    if found["lines"][:1] in (["fabric: not configured"], [ROOT]):
-        return ""
-    return "drifted" if found["wrong"] else "verified"
+        return {"wrong": True, "lines": [str(exc)]}, "drifted"
+    return {"wrong": found.wrong, "lines": found.lines}, found.word
 
 
 def _ray(nodes: Sequence[Node]) -> dict[str, int] | None:

@@ -16,10 +16,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Optional
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, meminfo, sysfs
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, printable
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Number, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json, probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
@@ -32,7 +33,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import
 HELP = "show memory, GPU, rates of the cables and tokens per second of all nodes, live"
 SCHEMA_VERSION = 1
 EVERY_S = 2.0
-MOST = 1e30  # of any number that a node tells
 ASK_S = 20.0  # for the first two samples of a node
 GIB = 2**30
 ROOT = "This needs root: sudo sparkmatrix top"
@@ -48,17 +48,34 @@ _WORD = 4  # bytes: what InfiniBand counts
 
 
 @dataclass(frozen=True)
-class Sample:
-    """Counters as they stand, and what is so now. ``halves``: bytes in and out by interface, RDMA's and Ethernet's
-    together; ``services``: by name, generated tokens since its start and requests."""
+class Moved:
+    """Bytes in and out of a half, RDMA's and Ethernet's together."""
 
-    at: float  # seconds, of this node
-    total: float = 0
-    available: float = 0
-    load: float = 0
-    gpu: Mapping[str, Any] = field(default_factory=dict)
-    halves: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    services: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    received: Number = 0
+    sent: Number = 0
+
+
+@dataclass(frozen=True)
+class Work:
+    """What an engine tells: generated tokens since its start, requests, and how full its KV cache is (0 to 1)."""
+
+    tokens: Optional[Number] = None
+    running: Optional[Number] = None
+    waiting: Optional[Number] = None
+    cache: Optional[Number] = None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Counters as they stand, and what is so now: ``halves`` by interface, ``services`` by name."""
+
+    at: Number  # seconds, of this node
+    total: Number = 0
+    available: Number = 0
+    load: Number = 0
+    gpu: Optional[node_health.Clocks] = None
+    halves: Mapping[Words, Moved] = field(default_factory=dict)
+    services: Mapping[Words, Work] = field(default_factory=dict)
 
 
 def sample(machine: Machine, metrics: Callable[[str, int, str], str] = probe.metrics) -> Sample:
@@ -68,7 +85,7 @@ def sample(machine: Machine, metrics: Callable[[str, int, str], str] = probe.met
         total=memory.get("MemTotal", 0),
         available=memory.get("MemAvailable", 0),
         load=_load(machine),
-        gpu=node_health.gpu_clocks(machine.runner, power=True) or {},
+        gpu=node_health.gpu_clocks(machine.runner),
         halves=halves(machine),
         services=services(machine, metrics),
     )
@@ -81,24 +98,24 @@ def _load(machine: Machine) -> float:
         return 0.0
 
 
-def halves(machine: Machine) -> dict[str, tuple[float, float]]:
+def halves(machine: Machine) -> dict[str, Moved]:
     """Of the cabled halves by the fabric fact; without one there are none."""
     try:
         rails = fabric_fact.load(fabric_fact.on_disk(machine), "this node").rails
     except SparkError:
         return {}
-    found: dict[str, tuple[float, float]] = {}
+    found: dict[str, Moved] = {}
     for rail in rails:
         rdma = machine.sysfs / "class/infiniband" / rail.rdma_device / "ports" / str(rail.rdma_port) / "counters"
         port = machine.sysfs / "class/net" / rail.netdev / "statistics"
-        found[rail.netdev] = (
+        found[rail.netdev] = Moved(
             (sysfs.read_int(rdma / "port_rcv_data") or 0) * _WORD + (sysfs.read_int(port / "rx_bytes") or 0),
             (sysfs.read_int(rdma / "port_xmit_data") or 0) * _WORD + (sysfs.read_int(port / "tx_bytes") or 0),
         )
     return found
 
 
-def services(machine: Machine, metrics: Callable[[str, int, str], str]) -> dict[str, dict[str, float]]:
+def services(machine: Machine, metrics: Callable[[str, int, str], str]) -> dict[str, Work]:
     """Of the engines whose API is on this node; one that does not answer is left out."""
     found = {}
     for instance in engine_names.instances(machine.root):
@@ -111,13 +128,9 @@ def services(machine: Machine, metrics: Callable[[str, int, str], str]) -> dict[
         except SparkError:
             continue
         text = metrics(target.host, target.port, target.key)
-        values = {
-            name: value
-            for name, names in (("tokens", TOKENS), ("running", RUNNING), ("waiting", WAITING), ("cache", CACHE))
-            if (value := total(text, names)) is not None
-        }
-        if values:
-            found[instance or "engine"] = values
+        work = Work(*(total(text, names) for names in (TOKENS, RUNNING, WAITING, CACHE)))
+        if work != Work():
+            found[instance or "engine"] = work
     return found
 
 
@@ -145,74 +158,46 @@ def tell(machine: Machine, rounds: int | None = None, say: Callable[[str], None]
 # -- on the head ------------------------------------------------------------------------------------------------------
 
 
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, (int, float)) and abs(value) < MOST else 0.0
-
-
-def _words(value: Any) -> list[str]:
-    return [printable(str(why))[:60].replace("\n", " ") for why in value[:16]] if isinstance(value, list) else []
-
-
 def read(found: Mapping[str, Any]) -> Sample:
-    """What another node says is not trusted: numbers are numbers, and names have no control characters."""
-
-    def mapping(name: str) -> dict[str, Any]:
-        value = found.get(name)
-        some = list(value.items())[:64] if isinstance(value, dict) else []
-        return {printable(str(key))[:40].replace("\n", " "): one for key, one in some}
-
-    return Sample(
-        at=_number(found.get("at")),
-        total=_number(found.get("total")),
-        available=_number(found.get("available")),
-        load=_number(found.get("load")),
-        gpu={
-            name: _words(value) if name == "slowed" else _number(value)
-            for name, value in mapping("gpu").items()
-            if value is not None
-        },
-        halves={
-            name: (_number(both[0]), _number(both[1]))
-            for name, both in mapping("halves").items()
-            if isinstance(both, (list, tuple)) and len(both) == 2
-        },
-        services={
-            name: {str(key): _number(value) for key, value in values.items()}
-            for name, values in mapping("services").items()
-            if isinstance(values, dict)
-        },
-    )
+    """What another node says is not trusted; raises :class:`TypeError` or :class:`ValueError`."""
+    made: Sample = document.load(Sample, found)
+    return made
 
 
 def figures(before: Sample, now: Sample) -> dict[str, Any]:
     """Of one node, for ``--json``. A counter that went back was reset meanwhile."""
     seconds = max(now.at - before.at, 0.001)
 
-    def rate(first: float, last: float) -> float:
-        return max(last - first, 0.0) / seconds
+    def rate(first: float | None, last: float) -> float:
+        return max(last - (first or 0), 0.0) / seconds
 
+    def gbps(first: float, last: float) -> float:
+        return round(rate(first, last) * 8 / 1e9, 3)
+
+    halves = {name: (before.halves.get(name, both), both) for name, both in now.halves.items()}
+    services = {name: (before.services.get(name, one), one) for name, one in now.services.items()}
     return {
         "memory_total_gib": round(now.total / GIB, 1),
         "memory_available_gib": round(now.available / GIB, 1),
         "load": now.load,
-        "gpu": dict(now.gpu),
+        "gpu": _told(now.gpu),
         "halves": {
-            name: {
-                "in_gbps": round(rate(before.halves.get(name, both)[0], both[0]) * 8 / 1e9, 3),
-                "out_gbps": round(rate(before.halves.get(name, both)[1], both[1]) * 8 / 1e9, 3),
-            }
-            for name, both in now.halves.items()
+            name: {"in_gbps": gbps(first.received, last.received), "out_gbps": gbps(first.sent, last.sent)}
+            for name, (first, last) in halves.items()
         },
         "services": {
             name: {
-                "tokens_per_s": round(rate(before.services.get(name, one).get("tokens", 0.0), one["tokens"]), 1)
-                if "tokens" in one
-                else None,
-                **{key: one[key] for key in ("running", "waiting", "cache") if key in one},
+                **_told(last),
+                "tokens_per_s": None if last.tokens is None else round(rate(first.tokens, last.tokens), 1),
             }
-            for name, one in now.services.items()
+            for name, (first, last) in services.items()
         },
     }
+
+
+def _told(known: Any) -> dict[str, Any]:
+    """The fields that are known, but for a counter."""
+    return {name: value for name, value in vars(known or Work()).items() if value is not None and name != "tokens"}
 
 
 class Latest:

@@ -13,7 +13,6 @@ Prometheus (textfile collector of node_exporter).
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import sys
@@ -24,14 +23,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, systemd
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run_limited
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.document import one_of
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Word, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json, kept_plan, names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import status as fabric_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.status import Fabric
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import MOST_CHARACTERS
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._metrics.exposition import Sample, text, write
@@ -56,14 +58,13 @@ VERSIONS: Mapping[str, str] = {
     "ConnectX firmware": "/sys/class/infiniband/*/fw_ver",
 }
 HERE = "this node"
-DRIFTED = "  "  # fabric-status indents what has drifted below its interface
 
 
 @dataclass(frozen=True)
 class Drift:
-    host: str
-    kind: str  # of KINDS
-    found: str
+    host: Words
+    kind: Word = field(metadata=one_of(*KINDS))
+    found: Words
 
     def __str__(self) -> str:
         return f"drift {self.kind} {self.host}: {self.found}"
@@ -95,36 +96,34 @@ def of_node(seen: Observation) -> Iterator[Drift]:
             yield Drift(host, "weights", f"{model.name}: {model.found}")
 
 
-def of_fabric(host: str, lines: Sequence[str], wrong: bool) -> list[Drift]:
-    """What ``fabric-status`` prints."""
-    found = [Drift(host, "fabric", line.strip()) for line in lines if line.startswith(DRIFTED)]
-    return found or ([Drift(host, "fabric", "; ".join(lines)[:500])] if wrong else [])
+def of_fabric(host: str, fabric: Fabric, serves: bool) -> Iterator[Drift]:
+    """Without an applied fact nothing of the fabric is compared."""
+    if fabric.problem or (fabric.fact is None and serves):
+        yield Drift(host, "fabric", fabric.problem or f"the fabric fact is gone. {fabric_fact.REMEDY}")
+    for item in fabric.drifted:
+        yield Drift(host, "fabric", str(item))
+    if fabric.fact is not None and fabric.fact.state != "applied":
+        words = f"the fabric is {fabric.fact.state}: a run is at work there, or has to come again"
+        yield Drift(host, "unseen", f"{words}. {fabric_fact.REMEDY}")
 
 
 @dataclass(frozen=True)
 class Node:
     """What one node says of itself."""
 
-    host: str
+    host: Words
     drifts: tuple[Drift, ...] = ()
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[Words, Words] = field(default_factory=dict)
 
     def as_text(self) -> str:
-        found = [[one.kind, one.found] for one in self.drifts]
-        return json.dumps({"drifts": found, "versions": dict(self.versions)}) + "\n"
+        return json.dumps(document.plain(self)) + "\n"
 
 
 def read(host: str, text: str) -> Node:
-    """What ``drift --peer`` of another node has printed. It is not trusted."""
+    """What ``drift --peer`` of another node has printed. It is not trusted, nor what it calls itself."""
     with json_text.Reading("it is no answer of this program", host, "Give all nodes the same release: run site.yml"):
-        told = json_text.mapping(text)
-        drifts = []
-        for kind, found in list(told["drifts"])[:MOST_DRIFTS]:
-            if kind not in KINDS:
-                raise ValueError(f"it names {peers.words(str(kind))[:40]}")
-            drifts.append(Drift(host, kind, peers.words(str(found))))
-        versions = {name: peers.words(str(told["versions"].get(name) or "")) for name in VERSIONS}
-        return Node(host, tuple(drifts), versions)
+        told: Node = document.load(Node, json_text.mapping(text))
+    return Node(host, tuple(replace(one, host=host) for one in told.drifts[:MOST_DRIFTS]), told.versions)
 
 
 def wanted(machine: Machine, fact: FabricFact | None) -> tuple[list[str], list[str]]:
@@ -202,50 +201,31 @@ def metrics(found: Sequence[Drift], hosts: Sequence[str], now: float) -> str:
     return text(METRICS, [*samples, Sample("sparkmatrix_drift_checked_seconds", round(now))])
 
 
-def this_node(machine: Machine, asked: Asked | None = None) -> Node:
-    seen = observe(machine, asked or Asked(days=0))
-    host = seen.host or HERE
-    found = list(of_node(seen))
-    try:
-        lines, wrong = fabric_status.lines(machine)
-        own = [drift for drift in of_fabric(host, lines, wrong) if drift.found not in {one.found for one in found}]
-        own += _not_verified(machine, host)
-    except (SparkError, OSError) as exc:
-        own = [Drift(host, "fabric", str(exc))]
-    return Node(host, (*own, *found), versions(machine))
-
-
-def _fact(machine: Machine) -> FabricFact | None:
-    """None where there is none that can be read; :func:`this_node` says so."""
-    with contextlib.suppress(SparkError):
-        return fabric_fact.load(fabric_fact.on_disk(machine), HERE)
-    return None
-
-
-def _not_verified(machine: Machine, host: str) -> list[Drift]:
-    """Without an applied fact nothing of the fabric is compared."""
-    if fabric_fact.on_disk(machine) is None:
-        serves = kept_plan.read(machine.root).current is not None
-        return [Drift(host, "fabric", f"the fabric fact is gone. {fabric_fact.REMEDY}")] if serves else []
-    fact = _fact(machine)
-    if fact is None or fact.state == "applied":
-        return []
-    words = f"the fabric is {fact.state}: a run is at work there, or has to come again. {fabric_fact.REMEDY}"
-    return [Drift(host, "unseen", words)]
-
-
 def collect(
     machine: Machine, ask: Callable[[str], Any], asked: Asked | None = None
 ) -> tuple[list[Drift], tuple[str, ...]]:
     """What has drifted, and on which nodes was looked for it."""
-    own = this_node(machine, asked)
-    hosts, unread = wanted(machine, _fact(machine))
+    own, fact = this_node(machine, asked)
+    hosts, unread = wanted(machine, fact)
     told = " ".join(one.found for one in own.drifts)
     more = [Drift(own.host, "unseen", one) for one in unread if one not in told]
     own = replace(own, drifts=(*own.drifts, *more))
     nodes = [own, *others(hosts, ask)]
     found = [*(drift for node in nodes for drift in node.drifts), *of_versions(nodes)]
     return found, tuple(node.host for node in nodes)
+
+
+def this_node(machine: Machine, asked: Asked | None = None) -> tuple[Node, FabricFact | None]:
+    """With the fabric fact, where there is one."""
+    seen = observe(machine, asked or Asked(days=0))
+    host = seen.host or HERE
+    fabric = Fabric()
+    try:
+        fabric = fabric_status.read(machine, full=False)
+        own = list(of_fabric(host, fabric, kept_plan.read(machine.root).current is not None))
+    except (SparkError, OSError) as exc:
+        own = [Drift(host, "fabric", str(exc))]
+    return Node(host, (*own, *of_node(seen)), versions(machine)), fabric.fact
 
 
 # -- sparkmatrix drift ------------------------------------------------------------------------------------------------
@@ -262,7 +242,7 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stderr.write("this needs root: sudo sparkmatrix drift\n")
         return NOT_LOOKED
     if arguments.peer:
-        sys.stdout.write(this_node(Machine()).as_text())
+        sys.stdout.write(this_node(Machine())[0].as_text())
         return 0
     found, hosts = collect(Machine(), _ask)
     sys.stdout.write("".join(f"{one}\n" for one in found) or "nothing has drifted\n")

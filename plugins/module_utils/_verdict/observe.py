@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import look
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import meminfo, strict
@@ -35,6 +34,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
     ServicePlan,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import status as fabric_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import traffic
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import UnitReport
@@ -169,7 +169,7 @@ class _Look:
             weights=tuple(weights),
             gpu=gpu,
             halves=tuple(rail.rdma_device for rail in self.fact.rails) if self.fact else (),
-            filters=tuple(self.filters()),
+            filters=tuple(fabric_status.filters(machine)),
             problems=tuple(self.problems),
             used_bytes=memory.get("MemTotal", 0) - memory.get("MemAvailable", 0),
             total_bytes=memory.get("MemTotal", 0),
@@ -182,15 +182,6 @@ class _Look:
         if kept.refused:
             self.problems.append(printable(f"engine plan: {kept.refused}")[:300])
         return kept.current
-
-    def filters(self) -> Iterator[str]:
-        """What is wrong with tables of nftables that the node keeps."""
-        for name in port_filter.NAMES:
-            try:
-                if self.machine.exists(port_filter.path(name)):
-                    port_filter.require(self.machine, name)
-            except SparkError as exc:
-                yield printable(str(exc))[:500]
 
     def facts(self) -> dict[str, str]:
         """What decides numbers and is not read by ``node_info``."""

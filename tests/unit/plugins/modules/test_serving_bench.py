@@ -10,6 +10,7 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._bench import surroundings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._bench.generator import Outcome, Repetition
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_health import Clocks
 from ansible_collections.sparkmatrix.cluster.plugins.modules import serving_bench
 from fake_engine import KEY, MODEL, fake_engine
 from module_runner import run_module
@@ -106,9 +107,9 @@ def test_a_question_of_the_keeper_is_not_one_of_others():
 def test_the_gpu_under_load():
     looks = iter(
         [
-            {"busy": 3, "celsius": 50, "mhz": 208, "slowed": []},
-            {"busy": 96, "celsius": 71, "mhz": 2405, "slowed": []},
-            {"busy": 97, "celsius": 83, "mhz": 1800, "slowed": ["hardware thermal slowdown"]},
+            Clocks(3, 50, 208),
+            Clocks(96, 71, 2405),
+            Clocks(97, 83, 1800, ("hardware thermal slowdown",)),
             None,
         ]
     )

@@ -18,10 +18,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact i
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._metrics import collect
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._metrics.collect import Collector
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_health import Clocks
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document, store
 from fake_spark import HALVES, Spark
 
-GPU = {"busy": 96, "celsius": 71, "mhz": 2405, "slowed": ["hardware thermal slowdown"], "watts": 84.5}
+GPU = Clocks(96, 71, 2405, ("hardware thermal slowdown",), 84.5)
 FIRST = 'cage="0",device="rocep1s0f0",interface="net0"'
 
 

@@ -16,6 +16,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_health
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_info as ni
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_health import Clocks
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -419,30 +420,20 @@ def test_the_profile_of_the_connection(tmp_path, permissions, flags, users, secr
     assert ni.session(Machine(tmp_path), "enP7s7") is None
 
 
-GPU_QUERY = "--query-gpu=utilization.gpu,temperature.gpu,clocks.sm,clocks_event_reasons.active"
+GPU_QUERY = "--query-gpu=power.draw,utilization.gpu,temperature.gpu,clocks.sm,clocks_event_reasons.active"
+HOT = ("software thermal slowdown", "hardware thermal slowdown")
 
 
 @pytest.mark.parametrize(
     ("printed", "expected"),
     [
-        ("96, 71, 2405, 0x0000000000000000\n", {"busy": 96, "celsius": 71, "mhz": 2405, "slowed": []}),
-        ("0, 41, 208, 0x0000000000000001\n", {"busy": 0, "celsius": 41, "mhz": 208, "slowed": []}),
+        ("84.51, 96, 71, 2405, 0x0000000000000000\n", Clocks(96, 71, 2405, (), 84.51)),
+        ("nan, 0, 41, 208, 0x0000000000000001\n", Clocks(0, 41, 208)),
         # A power cap in software is what every GPU at full load has.
-        ("99, 84, 2200, 0x0000000000000004\n", {"busy": 99, "celsius": 84, "mhz": 2200, "slowed": []}),
-        (
-            "99, 91, 1600, 0x0000000000000068\n",
-            {
-                "busy": 99,
-                "celsius": 91,
-                "mhz": 1600,
-                "slowed": ["software thermal slowdown", "hardware thermal slowdown"],
-            },
-        ),
-        (
-            "[N/A], [N/A], [N/A], 0x0000000000000080",
-            {"busy": None, "celsius": None, "mhz": None, "slowed": ["hardware power brake"]},
-        ),
-        ("96, 71, 2405, [N/A]\n", None),
+        ("60, 99, 84, 2200, 0x0000000000000004\n", Clocks(99, 84, 2200, (), 60.0)),
+        ("60, 99, 91, 1600, 0x0000000000000068\n", Clocks(99, 91, 1600, HOT, 60.0)),
+        ("[N/A], [N/A], [N/A], [N/A], 0x0000000000000080", Clocks(slowed=("hardware power brake",))),
+        ("60, 96, 71, 2405, [N/A]\n", None),
         ("No devices were found\n", None),
         ('Field "clocks_event_reasons.active" is not a valid field to query.\n', None),
         ("", None),
@@ -450,15 +441,4 @@ GPU_QUERY = "--query-gpu=utilization.gpu,temperature.gpu,clocks.sm,clocks_event_
     ],
 )
 def test_how_fast_the_gpu_runs(tmp_path, printed, expected):
-    node = Machine(tmp_path, {("nvidia-smi", GPU_QUERY): printed})
-    assert ni.read_part(node, ni.Request(), "clocks", node.runner) == expected
-
-
-@pytest.mark.parametrize(
-    ("printed", "watts"),
-    [("84.51, 96, 71, 2405, 0x0\n", 84.51), ("[N/A], 96, 71, 2405, 0x0\n", None), ("nan, 96, 71, 2405, 0x0", None)],
-)
-def test_how_much_power_the_gpu_draws(tmp_path, printed, watts):
-    node = Machine(tmp_path, {("nvidia-smi", GPU_QUERY.replace("=", "=power.draw,", 1)): printed})
-    found = node_health.gpu_clocks(node.runner, power=True)
-    assert found == {"busy": 96, "celsius": 71, "mhz": 2405, "slowed": [], "watts": watts}
+    assert node_health.gpu_clocks(Machine(tmp_path, {("nvidia-smi", GPU_QUERY): printed}).runner) == expected

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -108,7 +109,8 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
-    monkeypatch.setattr(fabric_status, "lines", lambda _machine: (["fabric: switch, applied, plan 1"], False))
+    fact = SimpleNamespace(topology="switch", state="applied", plan_hash="1", rails=())
+    monkeypatch.setattr(fabric_status, "read", lambda _machine: fabric_status.Fabric(fact))
     return Cluster(tmp_path)
 
 

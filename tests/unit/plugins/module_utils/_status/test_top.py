@@ -14,14 +14,15 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_health import Clocks
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import every_node, top
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status.top import Sample
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status.top import Moved, Sample, Work
 
 GIB = top.GIB
-GPU = {"busy": 96, "celsius": 71, "mhz": 2405, "slowed": ["hardware power brake"], "watts": 60.5}
-BEFORE = Sample(10.0, 120 * GIB, 24 * GIB, 3.2, GPU, {"enp1s0f0np0": (0, 10**9)}, {"engine": {"tokens": 100.0}})
+GPU = Clocks(96, 71, 2405, ("hardware power brake",), 60.5)
+BEFORE = Sample(10.0, 120 * GIB, 24 * GIB, 3.2, GPU, {"enp1s0f0np0": Moved(0, 10**9)}, {"engine": Work(100.0)})
 NOW = Sample(
-    12.0, 120 * GIB, 20 * GIB, 3.2, GPU, {"enp1s0f0np0": (10**9, 10**9)}, {"engine": {"tokens": 147.0, "running": 2.0}}
+    12.0, 120 * GIB, 20 * GIB, 3.2, GPU, {"enp1s0f0np0": Moved(10**9, 10**9)}, {"engine": Work(147.0, running=2.0)}
 )
 METRICS = """# HELP vllm:generation_tokens_total Number
 vllm:generation_tokens_total{engine="0"} 100.0
@@ -68,18 +69,28 @@ def test_a_node_without_anything(tmp_path):
     assert json.loads(said[0]) == {**document.plain(Sample(7.0)), "load": 0.5}
 
 
-HOSTILE = (
-    {},
-    {"halves": 5, "gpu": [], "services": {"x": 5}},
-    {"at": "x", "gpu": {"busy": "\x1b[2J"}, "load": float("nan")},
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {},
+        {"at": 1.0, "halves": 5},
+        {"at": 1.0, "gpu": {"busy": "\x1b[2J"}},
+        {"at": 1.0, "load": float("nan")},
+        {"at": 10**400},
+        {"at": 1.0, "halves": {"a": {"received": 1, "sent": "x"}}},
+    ],
 )
+def test_a_node_that_says_something_else_is_not_known(lie):
+    stream = every_node.Stream("spark2", ["x"], lambda _argv, **_kw: Process(json.dumps(lie) + "\n"))
+    latest = top.Latest({"spark2": False})
+    stream.read(latest.take)
+    assert not latest.samples["spark2"] and stream.problem
 
 
-@pytest.mark.parametrize("hostile", HOSTILE)
-def test_a_node_that_says_something_else(hostile):
-    read = top.read({**hostile, "halves": {"a\x1b\nb": [1, "x"], "c": [1]}})
-    assert read.halves == {"a? b": (1.0, 0.0)}
-    assert "\x1b" not in "\n".join(top.lines({"nodes": {"x": top.figures(read, read)}}))
+def test_what_it_says_does_nothing_to_a_terminal():
+    read = top.read({"at": 1.0, "halves": {"a\x1b\nb": {}}, "gpu": {"slowed": ["heat\nspark1 down"]}})
+    shown = top.lines({"nodes": {"spark2": top.figures(read, read)}})
+    assert len(shown) == 2 and all(line.isprintable() for line in shown)
 
 
 class Process:
@@ -116,10 +127,3 @@ def test_only_root(monkeypatch, capsys):
     monkeypatch.setattr(top.os, "geteuid", lambda: 1000)
     assert top.run(arguments()) == 1
     assert "sudo sparkmatrix top" in capsys.readouterr().err
-
-
-def test_figures_that_are_none_do_not_end_it():
-    lie = {"at": 10**400, "gpu": {"slowed": 5, "busy": ["x"], "mhz": 10**400, "watts": {}}, "load": float("nan")}
-    node = top.figures(top.read({}), top.read(lie))
-    assert top.lines({"nodes": {"spark2": node}})
-    assert top.read({"gpu": {"slowed": ["heat\nspark1 down"]}}).gpu["slowed"] == ["heat spark1 down"]

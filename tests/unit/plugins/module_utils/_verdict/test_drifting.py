@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import replace
 
 import pytest
@@ -13,6 +12,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import status as fabric_status
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.drift import Drift as FabricDrift
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH, dump
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import drifting
@@ -58,10 +58,17 @@ def test_each_drift_of_a_node(seen, kind):
     assert [(one.host, one.kind) for one in drifting.of_node(seen)] == [("spark1", kind)]
 
 
+def healthy(monkeypatch, found=()):
+    """But for what is found, the interfaces are as they were verified."""
+    monkeypatch.setattr(fabric_status, "effective", lambda _machine: {})
+    monkeypatch.setattr(fabric_status.show_gids, "read", lambda _place: [])
+    monkeypatch.setattr(fabric_status.drift, "drift", lambda *_seen: found)
+
+
 def head(tmp_path, monkeypatch, other, wrong=False):
     spark = Spark(tmp_path)
-    lines = ["fabric: x", "  spark1 net0: the MTU is 1500."] if wrong else ["fabric: x"]
-    monkeypatch.setattr(fabric_status, "lines", lambda _machine: (lines, wrong))
+    rail = spark.fact.rails[0]
+    healthy(monkeypatch, [FabricDrift("mtu", "spark1", rail, "the MTU is 1500", "")] if wrong else [])
     asked = Asked(answer=spark.ask, told=lambda _target: {})
     return drifting.collect(Machine(str(tmp_path), spark.run), lambda _host: other, asked)
 
@@ -72,7 +79,7 @@ def test_the_head_asks_the_others(tmp_path, monkeypatch):
     (silent,) = head(tmp_path, monkeypatch, Completed(255, "", "No route to host"))[0]
     assert (silent.host, silent.kind) == ("spark2", "silent")
     assert head(tmp_path, monkeypatch, GOOD, wrong=True)[0] == [
-        Drift("spark1", "fabric", "spark1 net0: the MTU is 1500.")
+        Drift("spark1", "fabric", "spark1 rocep1s0f0 (net0): the MTU is 1500.")
     ]
 
 
@@ -90,7 +97,7 @@ def asked(tmp_path, spark):
 
 
 def test_the_head_asks_every_node_and_not_those_of_its_services_only(tmp_path, monkeypatch):
-    monkeypatch.setattr(fabric_status, "lines", lambda _machine: (["fabric: x"], False))
+    healthy(monkeypatch)
     spark = Spark(tmp_path)
     assert asked(tmp_path, spark) == (["spark2"], [])
     nodes = {f"spark{number}": Node(number - 1, f"10.0.0.{number}", "ssh-ed25519 A", ()) for number in (1, 2, 3)}
@@ -107,7 +114,7 @@ def test_the_head_asks_every_node_and_not_those_of_its_services_only(tmp_path, m
 
 
 def test_what_cannot_be_read_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(fabric_status, "lines", lambda _machine: (["fabric: x"], False))
+    healthy(monkeypatch)
     spark = Spark(tmp_path)
     spark.write("etc/sparkmatrix/engine.json", "{")
     assert asked(tmp_path, spark) == ([], [("spark1", "unseen")])
@@ -115,29 +122,20 @@ def test_what_cannot_be_read_is_told(tmp_path, monkeypatch):
     spark.write(FACT_PATH, dump(replace(spark.fact, state="applying")))
     assert asked(tmp_path, spark)[1] == [("spark1", "unseen")]
     (tmp_path / FACT_PATH.lstrip("/")).unlink()
-    found = drifting.this_node(Machine(str(tmp_path), spark.run), Asked(days=0, ask=False))
+    found, _fact = drifting.this_node(Machine(str(tmp_path), spark.run), Asked(days=0, ask=False))
     assert [one.kind for one in found.drifts] == ["fabric"]
 
 
 @pytest.mark.parametrize(
-    "said",
-    [
-        "fabric: direct",
-        "[]",
-        '{"drifts": [], "versions": []}',
-        '{"drifts": [["surprise", "x"]], "versions": {}}',
-        '{"drifts": [["fabric"]], "versions": {}}',
-        '{"drifts": [[{}, "x"]], "versions": {}}',
-        "[" * 100000,
-    ],
+    "said", ["fabric: direct", "[]", '{"host": "a", "drifts": [{"host": "a", "kind": "x", "found": ""}]}', "[" * 100000]
 )
 def test_another_node_is_not_believed(tmp_path, monkeypatch, said):
     (silent,) = head(tmp_path, monkeypatch, Completed(0, said))[0]
     assert (silent.host, silent.kind) == ("spark2", "silent")
-    lie = json.dumps({"drifts": [["fabric", "a\nb\x1b[31m"]] * 500, "versions": {"kernel": ["6"], "more": "x"}})
+    lie = drifting.Node("spark1", (Drift("spark1", "fabric", "a\nb\x1b[31m"),) * 500, {"kernel": "6"}).as_text()
     told = drifting.read("spark2", lie)
-    assert len(told.drifts) == drifting.MOST_DRIFTS and "\n" not in told.drifts[0].found
-    assert set(told.versions) == set(drifting.VERSIONS)
+    assert len(told.drifts) == drifting.MOST_DRIFTS and told.drifts[0].found.isprintable()
+    assert {one.host for one in (told, *told.drifts)} == {"spark2"}
 
 
 def test_versions_have_to_be_the_same_on_all_nodes(tmp_path):
@@ -171,7 +169,7 @@ def test_a_fabric_that_nobody_can_tell_of(tmp_path, monkeypatch):
         raise SparkError("ip is not there")
 
     spark = Spark(tmp_path)
-    monkeypatch.setattr(fabric_status, "lines", broken)
+    monkeypatch.setattr(fabric_status, "effective", broken)
     asked = Asked(answer=spark.ask, told=lambda _target: {})
     found, _host = drifting.collect(Machine(str(tmp_path), spark.run), lambda _host: GOOD, asked)
     assert [(one.kind, one.found) for one in found] == [("fabric", "ip is not there.")]
