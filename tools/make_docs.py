@@ -25,26 +25,21 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document as verdicts
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._awx import surveys
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base as preflight_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import layers as preflight_layers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import doctor, limits
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import BY_NAME, SYMPTOMS, Cause
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules import limits
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.rule import AFTER_FABRIC, ANY, WHOLE, Rule
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import RULES, SYMPTOMS
 
 BEGIN, END = "<!-- begin: make docs -->\n", "<!-- end -->"
 # Pages of others, as causes name them.
 ADDRESS = r"\b(?:github\.com|docs\.(?:kernel\.org|docker\.com|nvidia\.com))/[^\s,;]+"
 
 
-def layers(check: preflight_checks.Check) -> str:
-    if check.layers == preflight_base.ANY:
-        return "all"
-    if check.layers == preflight_base.WHOLE:
-        return "access, fabric and later"
-    if check.layers == preflight_base.AFTER_FABRIC:
-        return "after fabric"
-    return ", ".join(name for name in preflight_layers.LAYERS if name in check.layers)
+def layers(rule: Rule) -> str:
+    words = {ANY: "all", WHOLE: "access, fabric and later", AFTER_FABRIC: "after fabric"}
+    return words.get(rule.layers) or ", ".join(name for name in preflight_layers.LAYERS if name in rule.layers)
 
 
 def table(page: str, old: str, lines: list[str]) -> str:
@@ -56,10 +51,10 @@ def table(page: str, old: str, lines: list[str]) -> str:
 
 
 def preflight_page(old: str) -> str:
-    lines = ["| Name | Severity | Layers | Found when | Why |", "|---|---|---|---|---|"]
-    for check in preflight_checks.CHECKS:
-        level = f"{check.level}, *fixed*" if check.fixed else check.level
-        lines.append(f"| `{check.name}` | {level} | {layers(check)} | {check.title} | {check.why} |")
+    lines = ["| Name | Severity | Layers | Found | Why |", "|---|---|---|---|---|"]
+    for rule in (RULES[name] for name in preflight_checks.JUDGES):
+        level = f"{rule.severity}, *fixed*" if rule.fixed else rule.severity
+        lines.append(f"| `{rule.id}` | {level} | {layers(rule)} | {rule.title} | {rule.why} |")
     return table("docs/preflight.md", old, lines)
 
 
@@ -138,14 +133,14 @@ def anchor(title: str) -> str:
 
 
 def troubleshooting(_old: str) -> str:
-    """Every cause, below what an owner sees of it."""
+    """Every rule, below what an owner sees of it."""
     lines = [
         "# Troubleshooting",
         "",
         *wrapped(
             "Every fault that [verify, doctor and benchmark](verdicts.md) can name, and what to do. A run's JSON and"
-            " JUnit carry the name; a second name in a row is that of preflight's check. What preflight refuses is in"
-            " [preflight.md](preflight.md). This page is made from the table of causes in the code."
+            " JUnit carry the name, and so do alerts and preflight's checks. What only preflight finds is in"
+            " [preflight.md](preflight.md). This page is made from the table of rules in the code."
         ),
         "",
         *(f"- [{symptom}](#{anchor(symptom)})" for symptom in SYMPTOMS),
@@ -167,31 +162,24 @@ def troubleshooting(_old: str) -> str:
         "| reboot | `sudo reboot` on the machine; the engine starts by itself when all machines are back |",
         "| off power | shut it down, and unplug its power supply for as long as it says |",
     ]
-    for symptom, names in SYMPTOMS.items():
-        found = [BY_NAME[name] for name in names]
+    for symptom, found in SYMPTOMS.items():
         lines += ["", f"## {symptom}", "", "| Found | Name |", "|---|---|"]
-        lines += [f"| [{cause.title}](#{anchor(cause.title)}) | {names_of(cause)} |" for cause in found]
-        lines += [line for cause in found for line in about(cause)]
+        lines += [f"| [{rule.title}](#{anchor(rule.title)}) | `{rule.id}` |" for rule in found]
+        lines += [line for rule in found for line in about(rule)]
     return "\n".join(lines) + "\n"
 
 
-def names_of(cause: Cause) -> str:
-    """Its own, and those of the checks before a run that find it: readers search for either."""
-    checks = [check for check, name in doctor.CAUSES.items() if name == cause.name != check]
-    return ", ".join(f"`{name}`" for name in (cause.name, *checks))
-
-
-def about(cause: Cause) -> list[str]:
-    page = re.fullmatch(r"(docs/)?(\S+\.md)", cause.source)
+def about(rule: Rule) -> list[str]:
+    page = re.fullmatch(r"(docs/)?(\S+\.md)", rule.source)
     place = f"{'' if page[1] else '../'}{page[2]}" if page else ""
-    source = f"[{page[2]}]({place})" if page else re.sub(ADDRESS, r"[\g<0>](https://\g<0>)", cause.source)
+    source = f"[{page[2]}]({place})" if page else re.sub(ADDRESS, r"[\g<0>](https://\g<0>)", rule.source)
     texts = (
-        f"{cause.why}.",
-        f"**Do**: {cause.remedy}.",
-        f"**If that does not help**: {cause.otherwise}.",
+        f"{rule.why}.",
+        f"**Do**: {rule.remedy}.",
+        f"**If that does not help**: {rule.otherwise}.",
         f"More: {source}.",
     )
-    return ["", f"### {cause.title}", *(line for text in texts for line in ("", *wrapped(text)))]
+    return ["", f"### {rule.title}", *(line for text in texts for line in ("", *wrapped(text)))]
 
 
 def wrapped(text: str) -> list[str]:

@@ -26,7 +26,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._awx import jo
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, border, settled
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import layers as preflight_layers
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import ready
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import Context, Settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.reached import reason
 
 SPEC: dict[str, dict[str, Any]] = {
@@ -96,12 +98,12 @@ class ActionModule(ActionBase):
         if args["phase"] == "peers":
             listen = preflight_checks.listeners(context, args["forks"])
             return {"changed": False, "peers": preflight_checks.peers(context), "listen": listen}
-        checks = preflight_checks.INVENTORY_CHECKS if args["phase"] == "inventory" else preflight_checks.HOST_CHECKS
+        checks = preflight_checks.INVENTORY if args["phase"] == "inventory" else preflight_checks.HOSTS
         made = preflight_checks.run(checks, context)
         if args["report"]:
-            shown = [{**finding.as_dict(), "check": check.name} for check, finding in made]
+            shown = [{**finding.as_dict(), "check": rule.id} for rule, finding in made]
             return {"changed": False, "findings": shown, "checks": len(preflight_checks.selected(checks, context))}
-        findings += [finding for _check, finding in made]
+        findings += [finding for _rule, finding in made]
         result: dict[str, Any] = {"changed": False}
         if warnings(findings):
             result["warnings"] = [str(finding) for finding in warnings(findings)]
@@ -110,7 +112,7 @@ class ActionModule(ActionBase):
             text = refusal("Preflight refused this run, and nothing has been changed:", findings)
             if names:
                 wanted = ", ".join(f"{name}: warn" for name in names)
-                may = [finding for check, finding in made if finding.severity == "error" and not check.fixed]
+                may = [finding for rule, finding in made if finding.severity == "error" and not rule.fixed]
                 rest = len(may) < len(errors(findings))
                 which = (
                     "Some of this must be mended; to run in spite of the others" if rest else "To run in spite of this"
@@ -127,7 +129,7 @@ class ActionModule(ActionBase):
         shown = [finding.as_dict() for finding in findings]
         told = [str(finding) for finding in infos(findings)]
         if args["phase"] == "hosts" and preflight_checks.SERVING_OR_FABRIC & context.layers:
-            told.append(preflight_checks.ready.sentence(context))
+            told.append(ready.sentence(context))
         asked = preflight_checks.request(context)
         if not args["playbook_layers"]:  # site.yml brings each thing into its state once; others stop and start
             asked["parts"] = sorted({*asked["parts"], "settled"})
@@ -143,7 +145,7 @@ class ActionModule(ActionBase):
         layers: frozenset[str],
         sparks: list[str],
         refused: list[Finding],
-    ) -> preflight_checks.Context:
+    ) -> Context:
         hostvars = task_vars["hostvars"]
         prefixes = preflight_variables.prefixes(layers)
         documented = preflight_variables.load()
@@ -181,7 +183,7 @@ class ActionModule(ActionBase):
                 heard = variables.get(args["heard_variable"]) or {}
                 if heard.get("heard") is not None:
                     neighbors[host] = border.read(answers.NEIGHBORS, heard, host, refused)
-        settings = preflight_checks.Settings(
+        settings = Settings(
             require_gb10=args["require_gb10"],
             min_memory_gib=args["min_memory_gib"],
             min_disk_gib=args["min_disk_gib"],
@@ -190,7 +192,7 @@ class ActionModule(ActionBase):
             severity=args["severity"],
             settled=args["settled"],
         )
-        return preflight_checks.Context(
+        return Context(
             layers=layers,
             hosts=hosts,
             play_hosts=args["play_hosts"],

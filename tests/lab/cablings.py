@@ -23,6 +23,7 @@ from typing import Any
 import verdicts
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
 from sim import faults
 
@@ -107,7 +108,7 @@ def before(item: Topology, injected: Sequence[faults.Fault], *, declare: bool) -
         for half in machine.halves:
             half.addresses = []
     settings = {"fabric_topology": named, "fabric_cables": declared(topology, nodes), "fabric_allow_large_ring": True}
-    context = preflight_checks.Context(
+    context = base.Context(
         layers=frozenset({"fabric"}),
         hosts={host: {"spark_rank": rank, **(settings if declare else {})} for rank, host in enumerate(machines)},
         play_hosts=list(machines),
@@ -117,8 +118,8 @@ def before(item: Topology, injected: Sequence[faults.Fault], *, declare: bool) -
     )
     listening = preflight_checks.listeners(context, forks=nodes)["nodes"]
     context = dataclasses.replace(context, neighbors={host: heard(lab, host) for host in listening})
-    made = preflight_checks.run(preflight_checks.HOST_CHECKS, context)
-    return [str(finding) for check, finding in made if check.name == "cables" and finding.severity == "error"]
+    made = preflight_checks.run(preflight_checks.HOSTS, context)
+    return [str(finding) for rule, finding in made if rule.id == "cables" and finding.severity == "error"]
 
 
 # --- what has to come out --------------------------------------------------------------------------------------------

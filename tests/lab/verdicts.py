@@ -32,6 +32,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_info
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import machines as preflight_machines
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
@@ -347,7 +348,7 @@ def judge(topology: str, nodes: int, machines: Cluster) -> set[Verdict]:
     names, planned = spark.node_names(nodes), addresses(topology, nodes)
     found = set()
     for layers in RUNS:
-        context = preflight_checks.Context(
+        context = base.Context(
             layers=layers,
             hosts={
                 name: {
@@ -365,9 +366,9 @@ def judge(topology: str, nodes: int, machines: Cluster) -> set[Verdict]:
             failures=lost,
             earlier=facts(topology, nodes),
         )
-        for check, finding in preflight_checks.run(preflight_checks.CHECKS, context):
+        for rule, finding in preflight_checks.run(preflight_checks.JUDGES, context):
             if finding.severity != "info":
-                found.add((check.name, finding.host, finding.device))
+                found.add((rule.id, finding.host, finding.device))
     return found
 
 
@@ -402,11 +403,11 @@ def _halves(check: str, number: int | None = None) -> Expected:
 
 def _slow(topology: str, machines: Cluster) -> set[Verdict]:
     # With two 100G cables on every machine, 100 Gb/s is what was bought.
-    return set() if topology == "crossed_100g" else _halves("link_speed")(topology, machines)
+    return set() if topology == "crossed_100g" else _halves("link_100g")(topology, machines)
 
 
 def _skew(_topology: str, machines: Cluster) -> set[Verdict]:
-    return {("versions", f"all {len(machines)} sparks", "")} if len(machines) > 1 else set()
+    return {("firmware_differs", f"all {len(machines)} sparks", "")} if len(machines) > 1 else set()
 
 
 def _ring(topology: str, machines: Cluster) -> set[Verdict]:
@@ -414,7 +415,7 @@ def _ring(topology: str, machines: Cluster) -> set[Verdict]:
 
 
 def _aer(_topology: str, _machines: Cluster) -> set[Verdict]:
-    return {("aer", FAULTY, device) for device in ("0000:00:00.0", "0000:01:00.0")}
+    return {("pcie_error", FAULTY, device) for device in ("0000:00:00.0", "0000:01:00.0")}
 
 
 def _lose_address(node: Node) -> None:
@@ -441,9 +442,9 @@ class Case:
 LOST = "mlx5_core 0009:01:00.0: Unable to change power state from D3cold to D0, device inaccessible"
 CASES = (
     Case("NIC removed by hot-plug", _several(("nic_removed", FAULTY, "ConnectX-7")), "nic_removed"),
-    Case("half without address", _halves("half_address", 1), change=_lose_address),
-    Case("PCIe x2", _halves("pcie"), "degraded_pcie"),
-    Case("PCIe Gen3", _halves("pcie"), "degraded_pcie", {"width": 4, "speed": "8.0 GT/s PCIe"}),
+    Case("half without address", _halves("one_half_only", 1), change=_lose_address),
+    Case("PCIe x2", _halves("pcie_downtrained"), "degraded_pcie"),
+    Case("PCIe Gen3", _halves("pcie_downtrained"), "degraded_pcie", {"width": 4, "speed": "8.0 GT/s PCIe"}),
     Case("100G negotiated", _slow, "speed_100g"),
     Case("kernel with the CMA leak", _one("cma"), "cma_leak"),
     Case("stale /etc/nccl.conf", _one("nccl_conf", "/etc/nccl.conf"), "stale_nccl_conf"),
@@ -464,12 +465,12 @@ CASES = (
     Case("netplan file mode", _one("netplan_mode", NETPLAN), "netplan_mode"),
     Case("lldpad running", _one("lldpad", "lldpad.service"), "lldpad"),
     Case("GID missing", _halves("gid_missing"), "gid_missing"),
-    Case("GID drift", _halves("gid_drift"), "extra_ipv6"),
+    Case("GID drift", _halves("gid_mismatch"), "extra_ipv6"),
     Case("cuInit fails", _one("gpu", "NVIDIA GB10"), change=_set(cuda="answer 999 CUDA_ERROR_UNKNOWN")),
     Case("fatal AER in the journal", _aer, "aer_journal"),
     Case("low-power state in the journal", _one("low_power", "0009:01:00.0"), change=_set(journal=LOST)),
     Case("NCCL too old for a ring", _ring, change=_set(nccl="2.28.9"), everywhere=True),
-    Case("management cable pulled", _one("reached"), "management_lost"),
+    Case("management cable pulled", _one("not_answering"), "management_lost"),
 )
 
 

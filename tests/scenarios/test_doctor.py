@@ -190,9 +190,9 @@ def looked(doctor: Doctor, says: tuple[str, ...]) -> None:
     """The timer has to tell of each difference on the worker, and of nothing else."""
     told = doctor.here.node(HEAD, LOOK)
     say("".join(f"   {line}\n" for line in told.splitlines() if "drift" in line and not line.endswith(" 0")).rstrip())
-    number = f'sparkmatrix_drift{{host="{WORKER}",kind="fabric"}} {len(says)}\n'
+    number = f'sparkmatrix_drift{{host="{WORKER}",kind="wrong_mtu"}} 1\n'
     lines = [line for line in told.splitlines() if line.startswith("drift ")]
-    of_worker = [line for line in lines if line.startswith(f"drift fabric {WORKER}: {WORKER} ")]
+    of_worker = [line for line in lines if f" {WORKER}: {WORKER} " in line]
     if not (
         told.startswith("active\n")
         and len(lines) == len(of_worker) == len(says)

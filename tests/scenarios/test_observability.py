@@ -32,7 +32,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "collection
 import cluster
 import node_image
 import yaml
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._metrics import alerts, dashboards
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._metrics import dashboards
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import RULES
 from cluster import LabError, run_steps, step_options
 from test_staying_up import HEAD, WORKER, Cluster
 
@@ -70,60 +71,54 @@ TRACES = (
 HALF_OF = 'node="spark2",interface="net0",device="roce0",cage="0"'
 ENGINE = 'node="spark1",service="engine"'
 EVENTS = f"sparkmatrix_rdma_events_total{{{HALF_OF},counter="
-# Alert: series with their values at each minute, and after how many minutes.
+# Rule, and sign of the alert: series with their values at each minute, and after how many minutes.
 CASES: dict[str, tuple[dict[str, str], int]] = {
-    "NodeSilent": ({'up{job="node",node="spark2"}': "0x9"}, 3),
-    "NodeMetricsOld": ({'node_textfile_mtime_seconds{node="spark2",file="/a/node.prom"}': "0x9"}, 6),
-    "MetricsPart": ({'sparkmatrix_metrics_part_ok{node="spark2",part="fabric"}': "0x9"}, 6),
-    "FabricNotApplied": ({'sparkmatrix_fabric_applied{node="spark2"}': "0x40"}, 32),
-    "DriftOld": ({'sparkmatrix_drift_checked_seconds{node="spark1"}': "0x2900"}, 2890),
-    "KeeperStopped": ({f"sparkmatrix_keeper_running{{{ENGINE}}}": "0x9"}, 3),
-    "KeeperGaveUp": ({f'sparkmatrix_keeper_phase{{{ENGINE},phase="gave_up"}}': "1x9"}, 1),
-    "KeeperSilent": ({f"sparkmatrix_keeper_silent_seconds{{{ENGINE}}}": "70x9"}, 3),
-    "NotServing": (
+    "not_answering": ({'up{job="node",node="spark2"}': "0x9"}, 3),
+    "not_answering metrics_old": ({'node_textfile_mtime_seconds{node="spark2",file="/a/node.prom"}': "0x9"}, 6),
+    "not_looked_at metrics": ({'sparkmatrix_metrics_part_ok{node="spark2",part="fabric"}': "0x9"}, 6),
+    "fabric_fact": ({'sparkmatrix_fabric_applied{node="spark2"}': "0x40"}, 32),
+    "not_looked_at drift_old": ({'sparkmatrix_drift_checked_seconds{node="spark1"}': "0x2900"}, 2890),
+    "not_serving keeper_stopped": ({f"sparkmatrix_keeper_running{{{ENGINE}}}": "0x9"}, 3),
+    "not_serving keeper_gave_up": ({f'sparkmatrix_keeper_phase{{{ENGINE},phase="gave_up"}}': "1x9"}, 1),
+    "not_serving keeper_silent": ({f"sparkmatrix_keeper_silent_seconds{{{ENGINE}}}": "70x9"}, 3),
+    "not_serving starting": (
         {
             f'sparkmatrix_keeper_phase{{{ENGINE},phase="serving"}}': "0x60",
             f"sparkmatrix_keeper_running{{{ENGINE}}}": "1x60",
         },
         32,
     ),
-    "ProbeFails": (
+    "not_serving probe": (
         {
             f'sparkmatrix_keeper_phase{{{ENGINE},phase="serving"}}': "1x9",
             f"sparkmatrix_probe_answered{{{ENGINE}}}": "0x9",
         },
         6,
     ),
-    "RestartsOften": ({f"sparkmatrix_keeper_failures{{{ENGINE}}}": "3x9"}, 1),
-    "GatewaySilent": ({'sparkmatrix_gateway_answers{node="spark1"}': "0x9"}, 3),
-    "HalfMtu": (
-        {
-            f"sparkmatrix_half_mtu_bytes{{{HALF_OF}}}": "1500x9",
-            f"sparkmatrix_half_mtu_verified_bytes{{{HALF_OF}}}": "9000x9",
-        },
-        2,
-    ),
-    "HalfDown": ({f"sparkmatrix_half_up{{{HALF_OF}}}": "0x9"}, 2),
-    "HalfAddress": ({f'sparkmatrix_fabric_drift{{{HALF_OF},kind="address"}}': "1x9"}, 2),
-    "HalfGidMissing": ({f'sparkmatrix_fabric_drift{{{HALF_OF},kind="no_gid"}}': "1x9"}, 2),
-    "HalfGidMoved": ({f'sparkmatrix_fabric_drift{{{HALF_OF},kind="gid"}}': "1x9"}, 2),
-    "HalfForeignAddress": ({f'sparkmatrix_fabric_drift{{{HALF_OF},kind="foreign"}}': "1x9"}, 2),
-    "LinkFlaps": ({f"sparkmatrix_half_up{{{HALF_OF}}}": "1 0 1 0 1 0 1 0 1 0 1 1"}, 11),
-    "RdmaLosses": ({f'{EVENTS}"out_of_sequence"}}': "0+6000x20"}, 15),
-    "RdmaPauses": ({f'{EVENTS}"rx_prio3_pause_duration"}}': "0+12000000x20"}, 15),
-    "GpuSlowed": ({'sparkmatrix_gpu_slowed{node="spark1",reason="hardware thermal slowdown"}': "1x9"}, 6),
-    "GpuClockLow": (
+    "not_serving restarts": ({f"sparkmatrix_keeper_failures{{{ENGINE}}}": "3x9"}, 1),
+    "gateway_silent": ({'sparkmatrix_gateway_answers{node="spark1"}': "0x9"}, 3),
+    "one_half_only link": ({f"sparkmatrix_half_up{{{HALF_OF}}}": "0x9"}, 2),
+    "one_half_only drift": ({f'sparkmatrix_fabric_drift{{{HALF_OF},kind="one_half_only"}}': "1x9"}, 2),
+    **{
+        kind: ({f'sparkmatrix_fabric_drift{{{HALF_OF},kind="{kind}"}}': "1x9"}, 2)
+        for kind in ("wrong_mtu", "gid_missing", "gid_mismatch", "foreign_address")
+    },
+    "link_flaps": ({f"sparkmatrix_half_up{{{HALF_OF}}}": "1 0 1 0 1 0 1 0 1 0 1 1"}, 11),
+    "loss_storm": ({f'{EVENTS}"out_of_sequence"}}': "0+6000x20"}, 15),
+    "pause_storm": ({f'{EVENTS}"rx_prio3_pause_duration"}}': "0+12000000x20"}, 15),
+    "gpu_slow slowed": ({'sparkmatrix_gpu_slowed{node="spark1",reason="hardware thermal slowdown"}': "1x9"}, 6),
+    "gpu_slow clock": (
         {
             'sparkmatrix_gpu_utilization_ratio{node="spark1"}': "0.96x20",
             'sparkmatrix_gpu_sm_clock_hertz{node="spark1"}': "513000000x20",
         },
         11,
     ),
-    "OutOfMemory": ({'node_vmstat_oom_kill{node="spark1"}': "0 0 1x9"}, 5),
-    "WatchdogStopped": ({'sparkmatrix_watchdog_stopped_seconds{node="spark1",reason="x"}': "60x9"}, 2),
-    "MemoryPressure": ({'node_pressure_memory_stalled_seconds_total{node="spark1"}': "0+12x20"}, 12),
-    "ModelMissing": ({'sparkmatrix_model_present{node="spark1",model="m"}': "0x20"}, 11),
-    "SlowToFirstToken": (
+    "out_of_memory": ({'node_vmstat_oom_kill{node="spark1"}': "0 0 1x9"}, 5),
+    "no_memory_journal watchdog": ({'sparkmatrix_watchdog_stopped_seconds{node="spark1",reason="x"}': "60x9"}, 2),
+    "no_memory_journal pressure": ({'node_pressure_memory_stalled_seconds_total{node="spark1"}': "0+12x20"}, 12),
+    "dangling_weights": ({'sparkmatrix_model_present{node="spark1",model="m"}': "0x20"}, 11),
+    "below_expectation": (
         {
             'vllm:time_to_first_token_seconds_bucket{service="engine",le="80"}': "0x60",
             'vllm:time_to_first_token_seconds_bucket{service="engine",le="320"}': "0+10x60",
@@ -132,16 +127,11 @@ CASES: dict[str, tuple[dict[str, str], int]] = {
         32,
     ),
     **{
-        f"Drift{name}": ({f'sparkmatrix_drift{{host="spark1",kind="{kind}",node="spark1"}}': "1x9"}, 1)
-        for name, kind in (
-            ("PortFilter", "port_filter"),
-            ("Environment", "environment"),
-            ("Options", "options"),
-            ("Image", "image"),
-            ("Weights", "weights"),
-            ("Versions", "versions"),
-            ("Silent", "silent"),
-            ("Unseen", "unseen"),
+        f"{kind}{sign}": ({f'sparkmatrix_drift{{host="spark1",kind="{kind}",node="spark1"}}': "1x9"}, 1)
+        for kind, sign in (
+            *(("port_filter_off", ""), ("environment_differs", ""), ("option_ignored", ""), ("image_differs", "")),
+            *(("dangling_weights", " drift"), ("firmware_differs", ""), ("peers_unreachable", "")),
+            ("not_looked_at", " drift"),
         )
     },
 }
@@ -156,8 +146,7 @@ HEALTHY = {
     f"sparkmatrix_keeper_silent_seconds{{{ENGINE}}}": "2x40",
     f"sparkmatrix_keeper_failures{{{ENGINE}}}": "1x40",
     f"sparkmatrix_probe_answered{{{ENGINE}}}": "1x40",
-    f"sparkmatrix_half_mtu_bytes{{{HALF_OF}}}": "9000x40",
-    f"sparkmatrix_half_mtu_verified_bytes{{{HALF_OF}}}": "9000x40",
+    f'sparkmatrix_fabric_drift{{{HALF_OF},kind="wrong_mtu"}}': "0x40",
     f"sparkmatrix_half_up{{{HALF_OF}}}": "1x40",
     f'{EVENTS}"out_of_sequence"}}': "7x40",
     'sparkmatrix_gpu_slowed{node="spark1",reason="hardware thermal slowdown"}': "0x40",
@@ -165,7 +154,7 @@ HEALTHY = {
     'sparkmatrix_gpu_sm_clock_hertz{node="spark1"}': "2405000000x40",
     'node_vmstat_oom_kill{node="spark1"}': "3x40",
     'sparkmatrix_model_present{node="spark1",model="m"}': "1x40",
-    'sparkmatrix_drift{host="spark1",kind="image",node="spark1"}': "0x40",
+    'sparkmatrix_drift{host="spark1",kind="image_differs",node="spark1"}': "0x40",
 }
 
 
@@ -180,15 +169,19 @@ def rule_tests() -> dict[str, Any]:
             "promql_expr_test": [{"expr": expr, "eval_time": f"{minutes}m", "exp_samples": found}],
         }
 
-    missing = {alert.name for alert in alerts.ALERTS} ^ set(CASES)
+    alerts = {f"{rule.id} {alert.sign}".strip() for rule in RULES.values() for alert in rule.alerts}
+    missing = alerts ^ set(CASES)
     if missing:
         raise LabError(f"rules without a test, or tests without a rule: {missing}")
-    fires = 'count(ALERTS{alertname="%s",alertstate="firing"})'
+    fires = 'count(ALERTS{alertname="%s",sign="%s",alertstate="firing"})'
     return {
         "rule_files": ["rules.yml"],
         "evaluation_interval": "1m",
         "tests": [
-            *(case(series, minutes, fires % name, 1) for name, (series, minutes) in CASES.items()),
+            *(
+                case(series, minutes, fires % (name.partition(" ")[::2]), 1)
+                for name, (series, minutes) in CASES.items()
+            ),
             case(HEALTHY, 40, "count(ALERTS)", 0),
         ],
     }
@@ -331,7 +324,7 @@ def rules(here: Here) -> dict[str, Any]:
     text = yaml.safe_dump(rule_tests(), sort_keys=False)
     words = f"d=$(mktemp -d) && cp {place}/rules.yml $d && cat > $d/tests.yml && promtool test rules $d/tests.yml"
     here.node(HEAD, words, data=text.encode())
-    return {"rules": len(alerts.ALERTS), "tests": len(CASES) + 1}
+    return {"rules": len(CASES), "tests": len(CASES) + 1}
 
 
 def warns(here: Here) -> dict[str, Any]:
@@ -339,13 +332,15 @@ def warns(here: Here) -> dict[str, Any]:
     if here.query('ALERTS{alertstate="firing"}'):
         raise LabError(f"it warns of a healthy cluster: {here.query('ALERTS')}")
     here.node(WORKER, f"sudo ip link set {HALF} mtu 1500")
-    fired = here.until_nothing("no warning", lambda: not here.query('ALERTS{alertname="HalfMtu",alertstate="firing"}'))
-    (alert,) = [one for one in here.ask("alerts")["alerts"] if one["labels"]["alertname"] == "HalfMtu"]
+    fired = here.until_nothing(
+        "no warning", lambda: not here.query('ALERTS{alertname="wrong_mtu",alertstate="firing"}')
+    )
+    (alert,) = [one for one in here.ask("alerts")["alerts"] if one["labels"]["alertname"] == "wrong_mtu"]
     told = alert["annotations"]
-    if alert["labels"]["cause"] != "wrong_mtu" or f"{WORKER} {HALF}" not in told["summary"] or not told["remedy"]:
+    if f"{WORKER} {HALF}" not in told["summary"] or not told["remedy"]:
         raise LabError(f"the warning does not say what and where: {alert}")
     here.node(WORKER, f"sudo ip link set {HALF} mtu 9000")
-    ended = here.until_nothing("still warned of", lambda: here.query('ALERTS{alertname="HalfMtu"}'))
+    ended = here.until_nothing("still warned of", lambda: here.query('ALERTS{alertname="wrong_mtu"}'))
     return {"fires_s": round(fired), "ends_s": round(ended)}
 
 

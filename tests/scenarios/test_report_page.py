@@ -26,7 +26,6 @@ sys.path[:0] = [str(ROOT / "collections"), str(ROOT / "tests/unit"), str(ROOT / 
 import report_samples as samples
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report import page as pages
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.view import view
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import CAUSES
 from suite.steps import BROWSERS
 
 # The driver of a browser, and the usual checks of accessibility.
@@ -129,8 +128,8 @@ def test_themes_differ(browser: Any, files: Files) -> None:
 def test_the_gallery_shows_every_cause_once_without_scripts(browser: Any, files: Files) -> None:
     shown = opened(browser, files["gallery"], java_script_enabled=False)
     titles = [text.strip() for text in shown.locator("article h3").all_inner_texts()]
-    assert sorted(titles) == sorted(cause.title for cause in CAUSES)
-    assert all(shown.locator("article .do").nth(at).is_visible() for at in range(len(CAUSES)))
+    assert sorted(titles) == sorted(cause.title for cause in samples.FAULTS)
+    assert all(shown.locator("article .do").nth(at).is_visible() for at in range(len(samples.FAULTS)))
 
 
 def test_the_keyboard_goes_everywhere(browser: Any, files: Files) -> None:

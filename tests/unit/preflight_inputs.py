@@ -14,11 +14,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import machines as machine
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.layers import LAYERS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.variables import SHARED, Variable
 from fabric_inputs import half
 from sysfs_tree import gid_of
 
-ALL = frozenset(base.ANY - {"preflight"})
+ALL = frozenset(LAYERS)
 VARIABLES = {
     variable.name: variable
     for variable in (

@@ -23,8 +23,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
     Smoke,
     Verdict,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import CAUSES, verdict
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.limits import limits
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.limits import limits
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import SYMPTOMS, verdict
 
 EXAMPLE = "Example: made-up figures, not measured on any machine"
 HOSTS = ("spark1", "spark2", "spark3", "spark4")
@@ -212,14 +212,17 @@ def ring(count: int) -> Run:
     return run("verify", "2026-11-23T07:30:00Z", machines=machines, links=tuple(links))
 
 
+FAULTS = [rule for rules in SYMPTOMS.values() for rule in rules]
+
+
 def gallery() -> Run:
     """Every cause once, every other one as a warning."""
     verdicts = tuple(
         verdict(
             f"check_{at}",
             "node",
-            f"made up, to show the cause {cause.name}",
-            cause=cause.name,
+            f"made up, to show the cause {cause.id}",
+            cause=cause.id,
             outcome=WARN if at % 2 else "fail",
             hosts=(HOSTS[at % 4],),
             device=HALVES[at % 2],
@@ -227,7 +230,7 @@ def gallery() -> Run:
             limit=LEAST,
             evidence=EVIDENCE,
         )
-        for at, cause in enumerate(CAUSES)
+        for at, cause in enumerate(FAULTS)
     )
     return run("doctor", "2026-11-23T07:30:00Z", verdicts=verdicts)
 

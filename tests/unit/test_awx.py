@@ -17,7 +17,7 @@ import pytest
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import layers as preflight_layers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import WHOLE
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.rule import WHOLE
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/awx.md").read_text()

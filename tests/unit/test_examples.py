@@ -88,7 +88,7 @@ def refused(given: dict[str, Any], count: int) -> list[str]:
         variables=KNOWN,
         settings=settings,
     )
-    made = preflight_checks.run(preflight_checks.INVENTORY_CHECKS, context)
+    made = preflight_checks.run(preflight_checks.INVENTORY, context)
     return [str(finding) for _check, finding in made if finding.severity == "error"]
 
 

@@ -24,7 +24,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar, trust_as_template
 from ansible.vars.manager import VariableManager
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import layers as preflight_layers
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import MODELS
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.rule import MODELS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ANSIBLE = pathlib.Path(sys.executable).parent / "ansible-playbook"

@@ -35,7 +35,7 @@ class Finding:
 
     host: str
     found: str
-    remedy: str
+    remedy: str = ""
     device: str = ""
     severity: str = "error"
     why: str = ""

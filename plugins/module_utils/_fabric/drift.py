@@ -18,18 +18,24 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact i
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import Effective
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
 
-# Kinds. INDEX: nothing of ours uses the number, NCCL looks for the address.
-GONE, DOWN, MTU, ADDRESS, FOREIGN = "gone", "down", "mtu", "address", "foreign"
-NO_GID, GID, INDEX = "no_gid", "gid", "index"
+# Kinds, by the names of the rules about them.
+HALF, MTU, FOREIGN = "one_half_only", "wrong_mtu", "foreign_address"
+NO_GID, GID = "gid_missing", "gid_mismatch"
+KINDS = (HALF, MTU, FOREIGN, NO_GID, GID)
 
 
 @dataclass(frozen=True)
 class Drift:
+    """``off``: the half is switched off or gone. ``harmless``: nothing of ours uses the number of a GID that has moved,
+    NCCL looks for the address."""
+
     kind: str
     host: str
     rail: Rail
     found: str
     remedy: str = REMEDY
+    off: bool = False
+    harmless: bool = False
 
     @property
     def device(self) -> str:
@@ -61,10 +67,10 @@ def _planned(rail: Rail) -> str:
 
 def _interface(fact: FabricFact, rail: Rail, now: Effective) -> Iterator[Drift]:
     if not now.exists:
-        yield Drift(GONE, fact.host, rail, "the interface is gone", "Check the cable and dmesg, then reboot")
+        yield Drift(HALF, fact.host, rail, "the interface is gone", "Check the cable and dmesg, then reboot", off=True)
         return
     if not now.up:
-        yield Drift(DOWN, fact.host, rail, "the interface is switched off", f"ip link set {rail.netdev} up")
+        yield Drift(HALF, fact.host, rail, "the interface is switched off", f"ip link set {rail.netdev} up", off=True)
     if now.mtu != rail.mtu:
         yield Drift(
             MTU,
@@ -76,7 +82,7 @@ def _interface(fact: FabricFact, rail: Rail, now: Effective) -> Iterator[Drift]:
         half = f"the half on PCIe path {rail.pcie_path} of cage {rail.cage}"
         cable = "" if now.carrier else ", and the link is down"
         remedy = REMEDY if now.carrier else f"Check the cable. {REMEDY}"
-        yield Drift(ADDRESS, fact.host, rail, f"{half} has lost its address {_planned(rail)}{cable}", remedy)
+        yield Drift(HALF, fact.host, rail, f"{half} has lost its address {_planned(rail)}{cable}", remedy)
     for address in now.addresses:
         if address != _planned(rail):
             yield Drift(
@@ -109,8 +115,9 @@ def _gid(fact: FabricFact, rail: Rail, gids: Sequence[Gid], foreign: bool) -> It
         fixed = fact.environment.get("NCCL_IB_GID_INDEX")
         used = f", and NCCL_IB_GID_INDEX={fixed} is exported" if fixed else ""
         yield Drift(
-            GID if fixed else INDEX,
+            GID,
             fact.host,
             rail,
             f"the GID of {rail.address} moved from index {rail.gid_index} to {gid.index}{used}",
+            harmless=not fixed,
         )

@@ -47,7 +47,6 @@ EVERY_S = 15.0
 SELDOM_S = 300.0  # for what lies on disks
 MOST_RUNS = 1
 PHASES = ("waiting", "starting", "memory", "loading", "serving", "stopping", "backoff", "gave_up")
-DRIFTS = (drift.GONE, drift.DOWN, drift.MTU, drift.ADDRESS, drift.FOREIGN, drift.NO_GID, drift.GID, drift.INDEX)
 
 METRICS = {
     "sparkmatrix_gpu_utilization_ratio": "Share of time in which the GPU worked.",
@@ -58,7 +57,6 @@ METRICS = {
     "sparkmatrix_fabric_applied": "Whether the fabric of this node is applied; 0 while a change is under way.",
     "sparkmatrix_half_up": "Whether a half of a cable is switched on and has a link.",
     "sparkmatrix_half_mtu_bytes": "MTU of a half now.",
-    "sparkmatrix_half_mtu_verified_bytes": "MTU of a half as it was verified.",
     "sparkmatrix_fabric_drift": "What of a half is no longer as it was verified, by kind.",
     "sparkmatrix_rdma_bytes_total": "Bytes that RDMA has moved over a half, both directions.",
     "sparkmatrix_rdma_events_total": "Losses, repeats, pauses and congestion that the adapter has counted.",
@@ -163,14 +161,13 @@ class Collector:
         if fact is None:
             return
         yield Sample("sparkmatrix_fabric_applied", fact.state == "applied")
-        drifted = {(one.rail.netdev, one.kind) for one in fabric.drifts}
+        drifted = {(one.rail.netdev, one.kind) for one in fabric.drifted}
         for rail in fact.rails:
             half = {"device": rail.rdma_device, "interface": rail.netdev, "cage": str(rail.cage)}
             state = fabric.now.get(rail.netdev, Effective())
             yield Sample("sparkmatrix_half_up", state.up and state.carrier, half)
             yield Sample("sparkmatrix_half_mtu_bytes", state.mtu, half)
-            yield Sample("sparkmatrix_half_mtu_verified_bytes", rail.mtu, half)
-            for kind in DRIFTS:
+            for kind in drift.KINDS:
                 yield Sample("sparkmatrix_fabric_drift", (rail.netdev, kind) in drifted, {**half, "kind": kind})
             if fact.transport == "rdma":
                 yield from self.of_rdma(rail, half)

@@ -47,7 +47,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Verdict:
-    """``cause`` is a name of plugin_utils/_verdict/causes.py, empty for pass and unknown."""
+    """``cause`` is the id of a rule (plugin_utils/_rules), empty for pass and unknown."""
 
     check: Words  # what was judged, for example rdma_rate
     outcome: Word = field(metadata=one_of(*OUTCOMES))

@@ -30,6 +30,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Word, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json, kept_plan, names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import drift as fabric_drift
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import status as fabric_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
@@ -45,7 +46,18 @@ METRICS = {
     "sparkmatrix_drift": "What no longer is as it was set up and verified.",
     "sparkmatrix_drift_checked_seconds": "When it was looked at, seconds since 1970.",
 }
-KINDS = ("fabric", "port_filter", "environment", "options", "image", "weights", "versions", "silent", "unseen")
+KINDS = (
+    *fabric_drift.KINDS,
+    "fabric_fact",
+    "port_filter_off",
+    "environment_differs",
+    "option_ignored",
+    "image_differs",
+    "dangling_weights",
+    "firmware_differs",
+    "peers_unreachable",
+    "not_looked_at",
+)  # by the names of the rules
 MOST_DRIFTS = 100  # of one node
 ASK_S = 60.0
 NOT_LOOKED = 2
@@ -73,38 +85,38 @@ class Drift:
 def of_node(seen: Observation) -> Iterator[Drift]:
     host = seen.host or HERE
     for found in seen.filters:
-        yield Drift(host, "port_filter", found)
+        yield Drift(host, "port_filter_off", found)
     for rank in seen.ranks:
         for one in rank.environment:
             words = f"{rank.title} has {one.name}={one.found or '(unset)'}, planned is {one.planned or '(unset)'}"
-            yield Drift(host, "environment", words)
+            yield Drift(host, "environment_differs", words)
         if not rank.environment_known:
-            yield Drift(host, "unseen", f"the environment of {rank.title} cannot be read")
+            yield Drift(host, "not_looked_at", f"the environment of {rank.title} cannot be read")
     for problem in seen.problems:
-        yield Drift(host, "unseen", problem)
+        yield Drift(host, "not_looked_at", problem)
     for service in seen.services:
         if service.other_settings:
-            yield Drift(host, "environment", f"{service.unit} runs with other settings than those last written")
+            yield Drift(host, "environment_differs", f"{service.unit} runs with other settings than those last written")
         for one in service.ignored:
-            yield Drift(host, "options", f"{service.unit} has {one.name} {one.found}, planned is {one.planned}")
+            yield Drift(host, "option_ignored", f"{service.unit} has {one.name} {one.found}, planned is {one.planned}")
         for name, ident in (("runs", service.image_running), ("is called", service.image_named)):
             if service.image_planned and ident != service.image_planned and (ident or name == "is called"):
                 words = f"{service.image}: {ident or 'nothing'} {name} so, planned is {service.image_planned}"
-                yield Drift(host, "image", words)
+                yield Drift(host, "image_differs", words)
     for model in seen.weights:
         if model.state in ("broken", "missing"):
-            yield Drift(host, "weights", f"{model.name}: {model.found}")
+            yield Drift(host, "dangling_weights", f"{model.name}: {model.found}")
 
 
 def of_fabric(host: str, fabric: Fabric, serves: bool) -> Iterator[Drift]:
     """Without an applied fact nothing of the fabric is compared."""
     if fabric.problem or (fabric.fact is None and serves):
-        yield Drift(host, "fabric", fabric.problem or f"the fabric fact is gone. {fabric_fact.REMEDY}")
+        yield Drift(host, "fabric_fact", fabric.problem or f"the fabric fact is gone. {fabric_fact.REMEDY}")
     for item in fabric.drifted:
-        yield Drift(host, "fabric", str(item))
+        yield Drift(host, item.kind, str(item))
     if fabric.fact is not None and fabric.fact.state != "applied":
         words = f"the fabric is {fabric.fact.state}: a run is at work there, or has to come again"
-        yield Drift(host, "unseen", f"{words}. {fabric_fact.REMEDY}")
+        yield Drift(host, "not_looked_at", f"{words}. {fabric_fact.REMEDY}")
 
 
 @dataclass(frozen=True)
@@ -162,7 +174,7 @@ def others(hosts: Sequence[str], ask: Callable[[str], Any]) -> list[Node]:
             found.append(read(host, done.out))
         except SparkError:
             said = peers.words(done.complaint)
-            found.append(Node(host, (Drift(host, "silent", f"it does not tell what has drifted: {said}"),)))
+            found.append(Node(host, (Drift(host, "peers_unreachable", f"it does not tell what has drifted: {said}"),)))
     return found
 
 
@@ -177,7 +189,7 @@ def of_versions(nodes: Sequence[Node]) -> Iterator[Drift]:
         for version, hosts in seen.items():
             if version != usual:
                 for host in hosts:
-                    yield Drift(host, "versions", f"{name} {version}, and {usual} on {', '.join(seen[usual])}")
+                    yield Drift(host, "firmware_differs", f"{name} {version}, and {usual} on {', '.join(seen[usual])}")
 
 
 def versions(machine: Machine) -> dict[str, str]:
@@ -208,7 +220,7 @@ def collect(
     own, fact = this_node(machine, asked)
     hosts, unread = wanted(machine, fact)
     told = " ".join(one.found for one in own.drifts)
-    more = [Drift(own.host, "unseen", one) for one in unread if one not in told]
+    more = [Drift(own.host, "not_looked_at", one) for one in unread if one not in told]
     own = replace(own, drifts=(*own.drifts, *more))
     nodes = [own, *others(hosts, ask)]
     found = [*(drift for node in nodes for drift in node.drifts), *of_versions(nodes)]
@@ -224,7 +236,7 @@ def this_node(machine: Machine, asked: Asked | None = None) -> tuple[Node, Fabri
         fabric = fabric_status.read(machine, full=False)
         own = list(of_fabric(host, fabric, kept_plan.read(machine.root).current is not None))
     except (SparkError, OSError) as exc:
-        own = [Drift(host, "fabric", str(exc))]
+        own = [Drift(host, "fabric_fact", str(exc))]
     return Node(host, (*own, *of_node(seen)), versions(machine)), fabric.fact
 
 

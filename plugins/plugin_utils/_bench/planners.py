@@ -19,8 +19,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._bench import sweep
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.limits import limits
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import gather, serving
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.limits import limits
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.planners import INFO, part
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.serving import Measured
 

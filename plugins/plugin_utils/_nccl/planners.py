@@ -16,8 +16,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run impo
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._nccl.schedule import Sizes, schedule
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.limits import limits
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import nccl as judge_nccl
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.limits import limits
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.planners import part
 
 MIB = 2**20

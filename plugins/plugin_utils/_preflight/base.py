@@ -2,10 +2,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What all checks before a run share: their table's row, their context, and the judgement of severities.
-
-A check names the layers it is for; a run makes only the checks of its layers, all of them, and reports every finding.
-"""
+"""What all checks before a run share: what they see, and how it is read."""
 
 from __future__ import annotations
 
@@ -25,20 +22,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.manage
     choose,
     fabric_ports,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.layers import LAYERS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.variables import Variable
 
 GIB = 2**30
-ANY = frozenset({"preflight", *LAYERS})
-# Layers whose result on one node depends on all the others.
-WHOLE = frozenset({"access", "fabric", "plan", "artifacts", "ray", "engine", "verify"})
-FABRIC = frozenset({"fabric"})
-AFTER_FABRIC = frozenset({"plan", "artifacts", "ray", "engine", "verify"})
-SERVING = frozenset({"ray", "engine"})
-MODELS = SERVING | {"artifacts"}
-# Layers that use the GPU: a plan alone is arithmetic.
-GPU = frozenset({"ray", "engine", "verify"})
-
 # How a finding counts, as the user writes it, and as Finding.severity has it. skip: the check is not made.
 FAIL, WARN, INFO, SKIP = "fail", "warn", "info", "skip"
 SEVERITIES: Mapping[str, str] = {FAIL: "error", WARN: "warning", INFO: "info"}
@@ -131,34 +117,6 @@ class Context:
 
 
 Judge = Callable[[Context], Iterable[Finding]]
-
-
-@dataclass(frozen=True)
-class Check:
-    """A row of the table of checks.
-
-    ``title`` completes "Found when …", ``why`` says what goes wrong without it; both are shown to people. ``fixed``
-    says why its severity cannot be changed, for what would otherwise destroy something or cannot work at all. ``needs``
-    names the parts of ``node_info`` that are read only on demand.
-
-    Findings of a check have the severity of the check, except those that it makes ``info`` itself: what could not be
-    checked, or what this very run puts right.
-    """
-
-    name: str
-    layers: frozenset[str]
-    judge: Judge
-    title: str
-    why: str
-    level: str = FAIL
-    fixed: str = ""
-    needs: frozenset[str] = frozenset()
-
-    def level_for(self, settings: Settings) -> str:
-        wanted = settings.severity.get(self.name)
-        own = wanted if wanted in LEVELS and not self.fixed else self.level
-        return settings.settled.get(self.name, own)
-
 
 # -- small helpers
 

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,99 +18,91 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight imp
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import machines as preflight_machines
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import ready
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
-    ANY,
     LEVELS,
-    SERVING,
     SEVERITIES,
     SKIP,
-    WHOLE,
-    Check,
     Context,
+    Judge,
     Settings,
     environment_path,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.rule import ANY, SERVING, WHOLE, Rule
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import RULES
 
-__all__ = [
-    "CHECKS",
-    "HOST_CHECKS",
-    "INVENTORY_CHECKS",
-    "SERVING_OR_FABRIC",
-    "Check",
-    "Context",
-    "Settings",
-    "changeable",
-    "listeners",
-    "peers",
-    "ready",
-    "request",
-    "run",
-]
+# Names that checks had before.
+RENAMED: Mapping[str, str] = {
+    "mtu_drift": "wrong_mtu",
+    "half_address": "one_half_only",
+    "half_off": "one_half_only",
+    "gid_drift": "gid_mismatch",
+    "pcie": "pcie_downtrained",
+    "link_speed": "link_100g",
+    "versions": "firmware_differs",
+    "aer": "pcie_error",
+}
 
 
 def check_severity(context: Context) -> Iterator[Finding]:
-    known = {check.name: check for check in CHECKS}
     for name, level in context.settings.severity.items():
-        check = known.get(str(name))
-        if check is None:
-            hint = spelling.did_you_mean(str(name), known)
-            yield Finding(
-                "preflight_severity",
-                f"there is no check {str(name)!r}",
-                f"{hint} docs/preflight.md lists the checks".strip(),
-            )
+        rule = RULES.get(str(name))
+        if name in RENAMED:
+            found, remedy = f"the check {name} is called {RENAMED[name]}", f"Write {RENAMED[name]}: {level}"
+        elif rule is None or not rule.layers:
+            hint = spelling.did_you_mean(str(name), JUDGES)
+            found, remedy = f"there is no check {str(name)!r}", f"{hint} docs/preflight.md lists the checks".strip()
         elif level not in LEVELS:
             # YAML reads off and no as false.
-            yield Finding(
-                "preflight_severity",
+            found, remedy = (
                 f"{name} is {level!r}, expected one of {', '.join(LEVELS)}",
                 f"Write for example {name}: {SKIP}",
             )
-        elif check.fixed and level != check.level:
-            yield Finding(
-                "preflight_severity",
-                f"{name} cannot be {level}: {check.fixed}",
-                "Take it out and cure the cause",
-            )
+        elif rule.fixed and level != rule.severity:
+            found, remedy = f"{name} cannot be {level}: {rule.fixed}", "Take it out and cure the cause"
+        else:
+            continue
+        yield Finding("preflight_severity", found, remedy)
 
 
 # Layers that take long enough to be announced.
 SERVING_OR_FABRIC = SERVING | {"fabric"}
 
-INVENTORY_CHECKS: tuple[Check, ...] = (
-    Check(
-        "severity",
-        ANY,
-        check_severity,
-        "`preflight_severity` names a check that does not exist, or gives it a severity that it cannot have",
-        "A misspelled name would change nothing, silently",
-        fixed="nobody would learn of the mistake",
-    ),
-    *preflight_inventory.CHECKS,
-)
-HOST_CHECKS: tuple[Check, ...] = (*preflight_machines.CHECKS, *preflight_fabric.CHECKS)
-CHECKS: tuple[Check, ...] = (*INVENTORY_CHECKS, *HOST_CHECKS)
+INVENTORY: Mapping[str, Judge] = {"severity": check_severity, **preflight_inventory.JUDGES}
+HOSTS: Mapping[str, Judge] = {**preflight_machines.JUDGES, **preflight_fabric.JUDGES}
+JUDGES: Mapping[str, Judge] = {**INVENTORY, **HOSTS}
 
 
-def selected(checks: Sequence[Check], context: Context) -> list[Check]:
+def level(rule: Rule, settings: Settings) -> str:
+    wanted = settings.severity.get(rule.id)
+    own = wanted if wanted in LEVELS and not rule.fixed else rule.severity
+    return settings.settled.get(rule.id, own)
+
+
+def selected(judges: Mapping[str, Judge], context: Context) -> list[Rule]:
     """The checks that this run makes."""
-    layers = context.layers | {"preflight"}
-    return [check for check in checks if check.layers & layers and check.level_for(context.settings) != SKIP]
+    layers = context.layers | ANY
+    rules = [RULES[name] for name in judges]
+    return [rule for rule in rules if rule.layers & layers and level(rule, context.settings) != SKIP]
 
 
-def run(checks: Sequence[Check], context: Context) -> list[tuple[Check, Finding]]:
-    """Make the checks of the selected layers; every finding with its severity, its reason and its check."""
+def run(judges: Mapping[str, Judge], context: Context) -> list[tuple[Rule, Finding]]:
+    """Make the checks of the selected layers; every finding with its rule, and what it does not say from there.
+
+    Findings have the severity of the rule, except those that a check makes ``info`` itself: what could not be checked,
+    or what this very run puts right.
+    """
     made = []
-    for check in selected(checks, context):
-        severity = SEVERITIES[check.level_for(context.settings)]
-        for finding in check.judge(context):
-            told = finding.severity if finding.severity == "info" else severity
-            made.append((check, replace(finding, severity=told, why=finding.why or check.why)))
+    for rule in selected(judges, context):
+        severity = SEVERITIES[level(rule, context.settings)]
+        for found in judges[rule.id](context):
+            told = found.severity if found.severity == "info" else severity
+            remedy, why = found.remedy or rule.remedy, found.why or rule.why
+            made.append((rule, replace(found, severity=told, remedy=remedy, why=why)))
     return made
 
 
 def peers(context: Context) -> list[dict[str, str]]:
     """Which nodes have to reach each other, and where; none where this run does not look."""
-    if not any(check.name == "management_reach" for check in selected(HOST_CHECKS, context)):
+    if RULES["management_reach"] not in selected(HOSTS, context):
         return []
     at = {host: context.management(host).address for host in context.nodes}
     return [{"name": host, "address": address} for host, address in at.items() if address]
@@ -118,14 +110,14 @@ def peers(context: Context) -> list[dict[str, str]]:
 
 def listeners(context: Context, forks: int) -> dict[str, Any]:
     """Who listens for the others over the cables; nobody where this run does not look."""
-    if not any(check.name == "cables" for check in selected(HOST_CHECKS, context)):
+    if RULES["cables"] not in selected(HOSTS, context):
         return {"nodes": [], "cluster": "", "timeout": 0.0}
     return preflight_fabric.listeners(context, forks)
 
 
-def changeable(made: Sequence[tuple[Check, Finding]]) -> list[str]:
+def changeable(made: Sequence[tuple[Rule, Finding]]) -> list[str]:
     """Names of the checks that refuse and need not."""
-    return sorted({check.name for check, finding in made if finding.severity == "error" and not check.fixed})
+    return sorted({rule.id for rule, finding in made if finding.severity == "error" and not rule.fixed})
 
 
 def request(context: Context) -> dict[str, Any]:
@@ -133,7 +125,7 @@ def request(context: Context) -> dict[str, Any]:
     commands = {name for host in context.hosts for name in preflight_machines.wanted_commands(context, host)}
     commands |= {name for name, layers in preflight_machines.INSTALLED.items() if layers & context.layers}
     commands |= set(preflight_machines.NVCC) if "engine" in context.layers else set()
-    parts = {part for check in selected(HOST_CHECKS, context) for part in check.needs}
+    parts = {part for rule in selected(HOSTS, context) for part in rule.needs}
     places = {path for host in context.hosts if (path := environment_path(context, host))}
     serving = bool(context.layers & SERVING)
     pythons = {str(context.value(host, "engine_python", "python3")) for host in context.hosts}

@@ -19,7 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import Effective
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._awx import job as awx_job
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.images import MIN_RING, MIN_SEVERAL, OLD_NCCL
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.images import MIN_RING, MIN_SEVERAL
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import addresses
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.cages import half_gbps
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.discovery import discovery
@@ -27,13 +27,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.manage
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import judge_cables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Plan, Settings, node_input
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
-    AFTER_FABRIC,
-    ANY,
-    FABRIC,
-    WARN,
-    WHOLE,
-    Check,
     Context,
+    Judge,
     Network,
     as_list,
     as_network,
@@ -353,7 +348,7 @@ def check_nic(context: Context) -> Iterator[Finding]:
             yield Finding(host, found, remedy, "ConnectX-7")
 
 
-def check_link_speed(context: Context) -> Iterator[Finding]:
+def check_link_100g(context: Context) -> Iterator[Finding]:
     # Two 100G cables per machine carry 200G together: a cabling of its own, if every machine has it.
     cabled = [[port for _device, port in links(context, host)] for host in context.nodes]
     pair = all(
@@ -376,7 +371,7 @@ def check_link_speed(context: Context) -> Iterator[Finding]:
                 )
 
 
-def check_pcie(context: Context) -> Iterator[Finding]:
+def check_pcie_downtrained(context: Context) -> Iterator[Finding]:
     for host in context.nodes:
         for device, port in links(context, host):
             pci = port.get("pci") or {}
@@ -626,8 +621,8 @@ def check_nccl_several(context: Context) -> Iterator[Finding]:
             )
 
 
-def _drift(context: Context, *kinds: str) -> Iterator[drift.Drift]:
-    return (item for item in _drifts(context) if item.kind in kinds)
+def _drift(context: Context, kind: str) -> Iterator[drift.Drift]:
+    return (item for item in _drifts(context) if item.kind == kind)
 
 
 @functools.lru_cache(maxsize=1)
@@ -647,11 +642,10 @@ def _drifts(context: Context) -> list[drift.Drift]:
     return made
 
 
-def check_half_off(context: Context) -> Iterator[Finding]:
-    # In a run of the layer fabric its own plan judges what is there now.
-    if "fabric" in context.layers:
-        return
-    for item in _drift(context, drift.GONE, drift.DOWN):
+def check_one_half_only(context: Context) -> Iterator[Finding]:
+    lost = (item for item in _drift(context, drift.HALF) if not item.off)
+    yield from _drifted(context, lost, "This run sets it again")
+    for item in _off(context):
         if "rdma" in context.nodes[item.host] and not context.rdma_ports(item.host):
             continue  # the whole card is gone: said by check_nic
         culprits = [one for one in _leftovers(context, item.host) if item.rail.netdev in one["netdevs"]]
@@ -666,6 +660,11 @@ def check_half_off(context: Context) -> Iterator[Finding]:
         )
 
 
+def _off(context: Context) -> list[drift.Drift]:
+    """In a run of the layer fabric its own plan judges what is there now."""
+    return [] if "fabric" in context.layers else [item for item in _drift(context, drift.HALF) if item.off]
+
+
 def _leftovers(context: Context, host: str) -> list[Mapping[str, Any]]:
     return as_list(context.nodes[host].get("leftover_units"))
 
@@ -678,10 +677,8 @@ def _without(found: Iterable[Mapping[str, Any]]) -> str:
 
 
 def check_leftover_units(context: Context) -> Iterator[Finding]:
-    """Where a half is off because of one, the check half_off says it."""
-    off = {(item.host, item.rail.netdev) for item in _drift(context, drift.GONE, drift.DOWN)}
-    if "fabric" in context.layers:
-        off = set()
+    """Where a half is off because of one, the check one_half_only says it."""
+    off = {(item.host, item.rail.netdev) for item in _off(context)}
     for host in context.nodes:
         for one in _leftovers(context, host):
             if not any((host, netdev) in off for netdev in one["netdevs"]):
@@ -764,11 +761,7 @@ def _drifted(context: Context, found: Iterator[drift.Drift], cured: str) -> Iter
         yield Finding(item.host, item.found, remedy, item.device, severity)
 
 
-def check_half_address(context: Context) -> Iterator[Finding]:
-    yield from _drifted(context, _drift(context, drift.ADDRESS), "This run sets it again")
-
-
-def check_mtu_drift(context: Context) -> Iterator[Finding]:
+def check_wrong_mtu(context: Context) -> Iterator[Finding]:
     yield from _drifted(context, _drift(context, drift.MTU), "This run sets it again")
 
 
@@ -820,239 +813,37 @@ def check_gid_missing(context: Context) -> Iterator[Finding]:
                     )
 
 
-def check_gid_drift(context: Context) -> Iterator[Finding]:
-    yield from _drifted(context, _drift(context, drift.GID, drift.INDEX), "This run writes the fact anew")
+def check_gid_mismatch(context: Context) -> Iterator[Finding]:
+    yield from _drifted(context, _drift(context, drift.GID), "This run writes the fact anew")
 
 
-CHECKS: tuple[Check, ...] = (
-    Check(
-        "subnets",
-        FABRIC,
-        check_subnets,
-        "a fabric subnet overlaps an address or route in use",
-        "Addresses outside the fabric would be lost",
-        fixed="addresses outside the fabric would be lost",
-    ),
-    Check(
-        "routing_rules",
-        FABRIC,
-        check_rules,
-        "a routing rule, of a VPN for example, comes before the routes of the fabric and takes its packets",
-        "Pings and connections between the halves go into the tunnel, or nowhere",
-        WARN,
-    ),
-    Check(
-        "docker_subnet",
-        WHOLE,
-        check_docker,
-        "a network of Docker (docker0) overlaps a fabric or management subnet",
-        "Packets for other machines end in Docker's bridge",
-    ),
-    Check(
-        "management",
-        ANY,
-        check_management,
-        "Ansible's own connection runs over a fabric interface (only a note without the layer fabric)",
-        "The layer fabric reconfigures the interface, and the machine would be cut off",
-        fixed="the machine would be cut off",
-    ),
-    Check(
-        "vanished",
-        FABRIC | {"access"},
-        check_vanished,
-        "a job of AWX sees fewer machines than the fabric was made for",
-        "A host that is disabled in AWX is missing in its jobs, and the others would be set up as a smaller cluster",
-    ),
-    Check(
-        "readdressed",
-        FABRIC | {"access"},
-        check_readdressed,
-        "a machine that has a fabric would get another name, rank or fabric address",
-        "What serves over these addresses would end because of a slip in the inventory",
-    ),
-    Check(
-        "management_address",
-        frozenset({"access", "fabric"}),
-        check_management_address,
-        "no address of a machine fits as management address, it sends over another one, or two machines have the same",
-        "Names, keys, firewall rules and the start of NCCL use it",
-        fixed="the machines would not find each other",
-    ),
-    Check(
-        "management_kept",
-        WHOLE,
-        check_management_kept,
-        "a machine keeps a management address that would not be chosen today, or has lost it",
-        "Whoever looks at the machine today expects another one",
-        WARN,
-    ),
-    Check(
-        "management_reach",
-        WHOLE,
-        check_management_reach,
-        "a machine does not reach another one at its management address (ping, else ssh)",
-        "NCCL starts over it, and the head starts and watches the others there",
-    ),
-    Check(
-        "fabric_fact",
-        AFTER_FABRIC,
-        check_fabric_fact,
-        "the fabric was not applied, or for another inventory",
-        "Every later layer takes addresses and environment from it",
-        fixed="there would be no addresses to work with",
-    ),
-    Check(
-        "cables",
-        FABRIC,
-        check_cables,
-        "the cables do not fit `fabric_topology`, or no topology at all; checked where no earlier run has applied it",
-        "The layer fabric would refuse it after the layers before it have changed the machines",
-        needs=frozenset({"rdma"}),
-    ),
-    Check(
-        "nic_removed",
-        WHOLE,
-        check_nic,
-        "the ConnectX-7 is gone (removed by hot-plug) or has no driver",
-        "There is no fabric without it",
-        needs=frozenset({"rdma"}),
-    ),
-    Check(
-        "pcie",
-        WHOLE,
-        check_pcie,
-        "the PCIe link of a cabled half is below Gen5 x4",
-        "This half is slow, and every collective waits for it",
-        WARN,
-        needs=frozenset({"rdma"}),
-    ),
-    Check(
-        "link_speed",
-        WHOLE,
-        check_link_speed,
-        "a cabled half runs at less than 200 Gb/s (two 100G cables on every machine are only a note)",
-        "The cable or the switch port halves the bandwidth",
-        WARN,
-        needs=frozenset({"rdma"}),
-    ),
-    Check(
-        "half_address",
-        WHOLE,
-        check_half_address,
-        "a half of the applied fabric has lost its address (only a note when the run sets it again)",
-        "The half has no RoCE v2 GID without it and carries nothing: half the bandwidth",
-    ),
-    Check(
-        "half_off",
-        AFTER_FABRIC,
-        check_half_off,
-        "a half of the applied fabric is switched off, or gone from the machine",
-        "NCCL does not start on a half that is missing, or leaves it out: half the bandwidth",
-        needs=frozenset({"rdma"}),
-    ),
-    Check(
-        "leftover_unit",
-        WHOLE,
-        check_leftover_units,
-        "an enabled unit, or a file such as rc.local, that somebody has made changes an interface of the ConnectX at "
-        "every boot",
-        "Guides switch ports off or set an MTU with units of their own, and undo after a reboot what was set up here",
-        WARN,
-    ),
-    Check(
-        "half_uplink",
-        FABRIC,
-        check_uplink,
-        "a half has the machine's only default route (a note: it has one beside another, or an address of DHCP)",
-        "The layer takes routes and leases of its interfaces away; the last default route is a machine's way out",
-        needs=frozenset({"rdma"}),
-    ),
-    Check(
-        "mtu_drift",
-        WHOLE,
-        check_mtu_drift,
-        "a half of the applied fabric has another MTU than was verified (only a note when the run sets it again)",
-        "Connections of this half stall, or it carries less",
-    ),
-    Check(
-        "foreign_address",
-        WHOLE,
-        check_foreign_address,
-        "an interface of the applied fabric has an IPv4 address that this collection did not place",
-        "NCCL may take its GID, and the next change of the fabric is refused because of it",
-        WARN,
-    ),
-    Check(
-        "gid_missing",
-        WHOLE,
-        check_gid_missing,
-        "an interface has an IPv4 address, and its RDMA device no RoCE v2 GID for it",
-        "The RDMA driver missed the address: ping works, NCCL does not",
-        needs=frozenset({"rdma", "gids"}),
-    ),
-    Check(
-        "gid_drift",
-        WHOLE,
-        check_gid_drift,
-        "a GID has another index than when the fact was written (only a note when the run writes it again)",
-        "Programs that were given the index (perftest, UCX, NCCL_IB_GID_INDEX) use another address or none",
-        WARN,
-        needs=frozenset({"gids"}),
-    ),
-    Check(
-        "bond",
-        FABRIC,
-        check_bond,
-        "a bond or bridge holds a fabric interface, or a bond without members is left over",
-        "RDMA does not use both halves through a bond, and addresses of its members are ignored",
-    ),
-    Check(
-        "duplicate_mac",
-        WHOLE,
-        check_duplicate_mac,
-        "two machines have one MAC address on fabric or management",
-        "Switches send the frames of both to one of them",
-    ),
-    Check(
-        "netplan_mode",
-        FABRIC,
-        check_netplan_mode,
-        "others than root can read a netplan file",
-        "netplan complains at every call; such files hold Wi-Fi and VPN secrets",
-        WARN,
-    ),
-    Check(
-        "lldpad",
-        FABRIC,
-        check_lldpad,
-        "lldpad runs",
-        "It owns DCB and undoes PFC and trust settings",
-        WARN,
-    ),
-    Check(
-        "nccl_conf",
-        WHOLE,
-        check_nccl_conf,
-        "`/etc/nccl.conf` or the service user's `~/.nccl.conf` sets what the fabric does not set",
-        "NCCL obeys it silently wherever our environment has no value",
-        WARN,
-        needs=frozenset({"nccl"}),
-    ),
-    Check(
-        "nccl_ring",
-        WHOLE,
-        check_nccl_ring,
-        "a ring, and NCCL is older than 2.30.7",
-        "Older ones do not know which subnet leads to which neighbour (NCCL_IB_SUBNET_AWARE_ROUTING)",
-        needs=frozenset({"rdma", "nccl"}),
-    ),
-    Check(
-        "nccl_several",
-        WHOLE,
-        check_nccl_several,
-        "several machines, and the NCCL of the engine's environment is older than 2.29.3",
-        OLD_NCCL,
-        WARN,
-        needs=frozenset({"rdma", "nccl"}),
-    ),
-)
+JUDGES: Mapping[str, Judge] = {
+    "subnets": check_subnets,
+    "routing_rules": check_rules,
+    "docker_subnet": check_docker,
+    "management": check_management,
+    "vanished": check_vanished,
+    "readdressed": check_readdressed,
+    "management_address": check_management_address,
+    "management_kept": check_management_kept,
+    "management_reach": check_management_reach,
+    "fabric_fact": check_fabric_fact,
+    "cables": check_cables,
+    "nic_removed": check_nic,
+    "pcie_downtrained": check_pcie_downtrained,
+    "link_100g": check_link_100g,
+    "one_half_only": check_one_half_only,
+    "leftover_unit": check_leftover_units,
+    "half_uplink": check_uplink,
+    "wrong_mtu": check_wrong_mtu,
+    "foreign_address": check_foreign_address,
+    "gid_missing": check_gid_missing,
+    "gid_mismatch": check_gid_mismatch,
+    "bond": check_bond,
+    "duplicate_mac": check_duplicate_mac,
+    "netplan_mode": check_netplan_mode,
+    "lldpad": check_lldpad,
+    "nccl_conf": check_nccl_conf,
+    "nccl_ring": check_nccl_ring,
+    "nccl_several": check_nccl_several,
+}

@@ -36,15 +36,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._gateway impor
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._keeper import ranges
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
-    ANY,
-    FABRIC,
     LABEL,
-    WHOLE,
-    Check,
     Context,
+    Judge,
     as_list,
     whole,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.rule import WHOLE
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._web_ui import files as web_ui_files
 
 GATEWAY = GatewaySettings()
@@ -413,123 +411,20 @@ def check_web_ui(context: Context) -> Iterator[Finding]:
         yield Finding(head, found, "Choose another web_ui_port")
 
 
-CHECKS: tuple[Check, ...] = (
-    Check(
-        "names",
-        ANY,
-        check_names,
-        "an inventory name is no valid host name",
-        "Other nodes know the machine by this name",
-    ),
-    Check(
-        "ranks",
-        ANY,
-        check_ranks,
-        "`spark_rank` is missing, no number or given twice, or no machine has 0",
-        "Addresses follow from it, and 0 is the head",
-        fixed="every address follows from the rank",
-    ),
-    Check(
-        "rank_gaps",
-        ANY,
-        check_rank_gaps,
-        "ranks between 0 and the highest are not used",
-        "A removed machine leaves a gap; so does a typing mistake, which would give a machine another address",
-        level="warn",
-    ),
-    Check(
-        "addresses",
-        ANY,
-        check_addresses,
-        "two machines have one management address",
-        "One machine would be configured twice, as two",
-        fixed="one machine would be changed under two names at once",
-    ),
-    Check(
-        "unknown_variables",
-        ANY,
-        check_unknown,
-        "a variable with one of our prefixes does not exist, or a name is one letter away from one that does",
-        "A misspelled variable changes nothing, silently",
-    ),
-    Check(
-        "types",
-        ANY,
-        check_types,
-        "a value has the wrong type, or its template fails",
-        "A role would stop half way, or take the value for something else",
-        fixed="a role would stop half way",
-    ),
-    Check(
-        "fabric_plan",
-        FABRIC,
-        check_fabric_plan,
-        "topology, subnets, MTU or transport of the fabric cannot work on any machines",
-        "Otherwise a run would refuse it only after it has changed machines",
-        fixed="the plan of the run refuses it, too",
-    ),
-    Check(
-        "engine_plan",
-        frozenset({"ray", "engine", "gateway", "verify"}),
-        check_engine_plan,
-        "the recipe, an option or a size cannot be served on that many Sparks",
-        "Otherwise a run would refuse it only after it has changed machines",
-        fixed="the plan of the run refuses it, too",
-    ),
-    Check(
-        "keeper",
-        frozenset({"engine"}),
-        check_keeper,
-        "a time limit or a number of the keeper is outside its range",
-        "The keeper would restart what works, or leave alone what does not",
-        fixed="the layer engine refuses it",
-    ),
-    Check(
-        "gateway",
-        frozenset({"gateway"}),
-        check_gateway,
-        "the settings of the gateway contradict each other or would open what is not for clients",
-        "The layer gateway would refuse them after everything else has run",
-        fixed="the layer gateway refuses them",
-    ),
-    Check(
-        "web_ui",
-        frozenset({"web_ui"}),
-        check_web_ui,
-        "the chat page is asked for without a gateway, its port is taken by another layer, or its settings contradict"
-        " each other",
-        "The layer web_ui would refuse them after everything else has run",
-        fixed="the layer web_ui refuses them",
-    ),
-    Check(
-        "port_filter",
-        frozenset({"ray", "engine"}),
-        check_port_filter,
-        "`spark_port_filter_from` has an entry that is no address and no network",
-        "The layers would refuse it after everything else has run",
-        fixed="the layers refuse it",
-    ),
-    Check(
-        "hub_token",
-        frozenset({"artifacts"}),
-        check_hub_token,
-        "the file with the Hugging Face token is not on this computer, or every user can read it",
-        "The download would be refused without a reason, or other users of this computer have the token",
-    ),
-    Check(
-        "model_sources",
-        frozenset({"artifacts"}),
-        check_model_sources,
-        "a directory on this controller that `artifacts_sources` names is not there",
-        "The run would end when the model is to be sent, after the layers before it",
-        level="warn",
-    ),
-    Check(
-        "limit",
-        WHOLE,
-        check_limit,
-        "`--limit` leaves machines out",
-        "A plan for some machines breaks the others",
-        fixed="a plan for some machines breaks the others",
-    ),
-)
+JUDGES: Mapping[str, Judge] = {
+    "names": check_names,
+    "ranks": check_ranks,
+    "rank_gaps": check_rank_gaps,
+    "addresses": check_addresses,
+    "unknown_variables": check_unknown,
+    "types": check_types,
+    "fabric_plan": check_fabric_plan,
+    "engine_plan": check_engine_plan,
+    "keeper": check_keeper,
+    "gateway": check_gateway,
+    "web_ui": check_web_ui,
+    "port_filter": check_port_filter,
+    "hub_token": check_hub_token,
+    "model_sources": check_model_sources,
+    "limit": check_limit,
+}

@@ -19,15 +19,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import reached
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
-    ANY,
     GIB,
-    GPU,
-    MODELS,
-    SERVING,
-    WARN,
-    WHOLE,
-    Check,
     Context,
+    Judge,
     as_list,
     as_version,
     environment_path,
@@ -277,7 +271,7 @@ def check_clones(context: Context) -> Iterator[Finding]:
                 yield Finding(", ".join(hosts), f"{name} is {value} on {len(hosts)} machines: {why}", remedy)
 
 
-def check_versions(context: Context) -> Iterator[Finding]:
+def check_firmware_differs(context: Context) -> Iterator[Finding]:
     def firmware(host: str, _node: Mapping[str, Any]) -> str:
         return ", ".join(sorted({str(port["firmware"]) for port in context.rdma_ports(host) if port.get("firmware")}))
 
@@ -502,7 +496,7 @@ def _journal(
                 yield Finding(host, text, remedy, entry["device"], severity)
 
 
-def check_aer(context: Context) -> Iterator[Finding]:
+def check_pcie_error(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
         if "kernel_log" in node and node["kernel_log"] is None:
             yield Finding(
@@ -586,180 +580,28 @@ def wanted_ports(context: Context) -> dict[tuple[str, int], tuple[str, list[str]
     return {place: wanted for place, wanted in found.items() if place[1]}
 
 
-UNREADABLE = "nothing can be done on a machine that cannot be read"
-CHECKS: tuple[Check, ...] = (
-    Check(
-        "reached",
-        ANY,
-        reached.check_reached,
-        "a machine does not answer, or sudo does not work on it",
-        "Every machine is changed, or none",
-        fixed=UNREADABLE,
-    ),
-    Check(
-        "root",
-        ANY,
-        check_root,
-        "tasks do not run as root",
-        "Services, limits and network belong to root",
-        fixed="every change needs root",
-    ),
-    Check(
-        "systemd",
-        ANY,
-        check_systemd,
-        "systemd is not the init system",
-        "All services are systemd units",
-        fixed="all services are systemd units",
-    ),
-    Check(
-        "python",
-        ANY,
-        check_python,
-        "the machine's Python is older than 3.9",
-        "Modules run in it",
-        fixed="modules would end in tracebacks",
-    ),
-    Check(
-        "gb10",
-        ANY,
-        check_gb10,
-        "the machine is no GB10 (`preflight_require_gb10`)",
-        "Plans and memory limits are those of a Spark",
-    ),
-    Check(
-        "memory",
-        frozenset({"plan", "engine"}),
-        check_memory,
-        "the memory is neither that of a Spark of 64 GB nor of one of 128 GB, or less than `preflight_min_memory_gib`",
-        "The model would not fit as planned",
-    ),
-    Check(
-        "memory_differs",
-        frozenset({"plan", "engine"}),
-        check_memory_differs,
-        "the machines do not have the same memory",
-        "A part of the larger ones stays unused",
-        level=WARN,
-    ),
-    Check(
-        "disk",
-        SERVING,
-        check_disk,
-        "less than `preflight_min_disk_gib` is free where something has to be installed, or it cannot be written to",
-        "Installing would stop half way",
-    ),
-    Check(
-        "model_disk",
-        MODELS,
-        check_model_disk,
-        "a machine has less free space than a model takes that it has to fetch first, by the recipe",
-        "The download would stop half way, with a full disk",
-    ),
-    Check(
-        "clock",
-        WHOLE,
-        check_clock,
-        "clocks differ by more than `preflight_max_clock_skew_s`",
-        "Certificates fail, and logs of several machines cannot be read together",
-    ),
-    Check("commands", ANY, check_commands, "a program that a layer needs is missing", "The layer would stop half way"),
-    Check(
-        "compiler",
-        frozenset({"engine"}),
-        check_compiler,
-        "no CUDA compiler for the engine's Python environment",
-        "vLLM goes without FlashInfer then, and a model that needs it does not start",
-        WARN,
-    ),
-    Check(
-        "clones",
-        WHOLE,
-        check_clones,
-        "machine-id or host name is the same on two machines",
-        "A cloned disk makes equal addresses and equal names",
-    ),
-    Check(
-        "versions",
-        WHOLE,
-        check_versions,
-        "kernel, NVIDIA driver, ConnectX firmware or NCCL differ between machines",
-        "NCCL problems between versions are hard to find",
-        WARN,
-        needs=frozenset({"rdma", "nccl"}),
-    ),
-    Check(
-        "cma",
-        WHOLE,
-        check_cma,
-        "the kernel has the CMA leak (`CmaTotal: 0 kB`, `CmaFree` above 0; seen with 7.0.0-1019-nvidia)",
-        "RDMA registration fails with ENOMEM, and NCCL does not start",
-        WARN,
-    ),
-    Check(
-        "ports",
-        SERVING | {"gateway", "web_ui", "observability"},
-        check_ports,
-        "something else listens on a port of the head, on one of Ray or node_exporter on any node, or of a service"
-        " where its head is",
-        "The service could not start",
-    ),
-    Check(
-        "limits",
-        frozenset({"os_stabilization"}),
-        check_limits,
-        "the settings ask for higher limits than this machine can grant",
-        "pam_limits refuses every login whose limits it cannot set",
-        fixed="nobody could log in any more",
-    ),
-    Check(
-        "engine_python",
-        SERVING,
-        check_engine_python,
-        "the interpreter of the engine's environment does not run, is older than 3.11, or is not the one of the "
-        "collection's lock (3.12) where the environment has to be built",
-        "vLLM cannot be installed or started with it",
-    ),
-    Check(
-        "gpu",
-        GPU,
-        check_gpu,
-        "the GPU answers NVML (nvidia-smi), but CUDA cannot be initialized",
-        "The engine would wait for the GPU until its time is up",
-        needs=frozenset({"gpu"}),
-    ),
-    Check(
-        "gpu_slow",
-        GPU,
-        check_gpu_slow,
-        "heat or power hold the GPU down at this moment, or it is busy below 1000 MHz (seen only while it works)",
-        "Every rank waits for the slowest one",
-        WARN,
-        needs=frozenset({"clocks"}),
-    ),
-    Check(
-        "aer",
-        WHOLE,
-        check_aer,
-        "the kernel's journal of this boot has a fatal PCIe error (AER)",
-        "The device behind it may be gone, or stall the whole machine",
-        needs=frozenset({"kernel_log"}),
-    ),
-    Check(
-        "low_power",
-        WHOLE,
-        check_low_power,
-        "the kernel's journal of this boot says that a device stayed in its low-power state, and it is missing (only a "
-        "note where it is back)",
-        "Only a machine without power resets it; until then the device is slow or missing",
-        needs=frozenset({"kernel_log"}),
-    ),
-    Check(
-        "session",
-        frozenset({"os_stabilization"}),
-        check_session,
-        "the network connection that Ansible uses belongs to a desktop user, and the desktop is to go",
-        "A Wi-Fi profile that was made in the desktop may come up only while somebody is logged in there",
-        needs=frozenset({"session"}),
-    ),
-)
+JUDGES: Mapping[str, Judge] = {
+    "not_answering": reached.check_reached,
+    "root": check_root,
+    "systemd": check_systemd,
+    "python": check_python,
+    "gb10": check_gb10,
+    "memory": check_memory,
+    "memory_differs": check_memory_differs,
+    "disk": check_disk,
+    "model_disk": check_model_disk,
+    "clock": check_clock,
+    "commands": check_commands,
+    "compiler": check_compiler,
+    "clones": check_clones,
+    "firmware_differs": check_firmware_differs,
+    "cma": check_cma,
+    "ports": check_ports,
+    "limits": check_limits,
+    "engine_python": check_engine_python,
+    "gpu": check_gpu,
+    "gpu_slow": check_gpu_slow,
+    "pcie_error": check_pcie_error,
+    "low_power": check_low_power,
+    "session": check_session,
+}

@@ -14,11 +14,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import early, expected_speed
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import fabric as preflight_fabric
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
-    MODELS,
     Context,
     environment_path,
     whole,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.rule import MODELS
 
 GB = 10**9
 _COMMIT = re.compile("[0-9a-f]{40}")  # a branch has a snapshot of another name

@@ -34,8 +34,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.drawin
     Series,
     number,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import RULES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen.commands import Commands
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import causes
 
 MOST_EVIDENCE = 40  # lines of one problem
 PAIR = 2
@@ -315,7 +315,7 @@ def _problems(said: Sequence[Said]) -> tuple[Problem, ...]:
 
 def _problem(said: Sequence[Said]) -> Problem:
     first = said[0].verdict
-    known = causes.BY_NAME.get(first.cause)
+    known = RULES.get(first.cause)
     evidence = list(dict.fromkeys(line for one in said for line in one.verdict.evidence))
     return Problem(
         outcome=first.outcome,

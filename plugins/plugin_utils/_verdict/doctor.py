@@ -26,29 +26,15 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import Observation
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Document
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules import limits
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import verdict
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status import cluster
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import limits, node, settings
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import verdict
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import node, settings
 
 GIB = 2**30
-# Checks of preflight that have a cause of their own; the rest is "preflight".
-CAUSES: Mapping[str, str] = {
-    "reached": "not_answering",
-    "mtu_drift": "wrong_mtu",
-    "half_address": "one_half_only",
-    "half_off": "one_half_only",
-    "foreign_address": "foreign_address",
-    "gid_missing": "gid_missing",
-    "gid_drift": "gid_mismatch",
-    "pcie": "pcie_downtrained",
-    "link_speed": "link_100g",
-    "versions": "firmware_differs",
-    "gpu_slow": "gpu_slow",
-    "aer": "pcie_error",
-    "nic_removed": "nic_removed",
-}
+# Rules about one half of a cable; of the others a check speaks of the machine.
 HALVES = frozenset(
-    {"mtu_drift", "half_address", "half_off", "foreign_address", "gid_missing", "gid_drift", "pcie", "link_speed"}
+    {"wrong_mtu", "one_half_only", "foreign_address", "gid_missing", "gid_mismatch", "pcie_downtrained", "link_100g"}
 )
 OUTCOMES = {"error": FAIL, "warning": WARN}
 NOT_CHECKED = "not checked"
@@ -81,7 +67,7 @@ def _finding(finding: Mapping[str, Any], hosts: Sequence[str]) -> Iterator[Verdi
         "half" if check in HALVES else "node" if named else "cluster",
         said if named else f"{where}: {said}",
         outcome=outcome or UNKNOWN,
-        cause=CAUSES.get(check, "preflight") if outcome else "",
+        cause=check if outcome else "",
         hosts=named,
         device=device,
         remedy=str(finding["remedy"]),
@@ -192,7 +178,9 @@ def make(options: Options) -> dict[str, Any]:
     read: Mapping[str, Read | str] = options["observed"]
     observed = {host: one[0] for host, one in read.items() if not isinstance(one, str)}
     answers = {host: cluster.Answer({}, one) if isinstance(one, str) else one[1] for host, one in read.items()}
-    unreached = {host for one in options["findings"] if one["check"] == "reached" for host in one["host"].split(", ")}
+    unreached = {
+        host for one in options["findings"] if one["check"] == "not_answering" for host in one["host"].split(", ")
+    }
     verdicts = [
         *checked(options["findings"], list(read), options["checks"]),
         *(

@@ -26,7 +26,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
     Smoke,
     Verdict,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import verdict
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import verdict
 
 ENOUGH = 16_000_000  # bytes on a node, from which on a half without any share is no accident of a short answer
 PAIR = 2  # halves of one cable

@@ -35,7 +35,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.bandwi
     Schedule,
     gid_of,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import BY_NAME, verdict
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import RULES, verdict
 
 # RDMA packets are 256 to 4096 bytes, and have at most this many bytes of headers in a packet of the interface.
 RDMA_MTUS, HEADERS = (4096, 2048, 1024, 512, 256), 96
@@ -215,13 +215,13 @@ def _gids(seen: Seen) -> Iterator[Verdict]:
             own = [one for one in ready["gids"] if (one["device"], one["ipv4"]) == (rail.rdma_device, rail.address)]
             if gid is None and any(one["version"] == 2 for one in own):
                 found = f"NCCL would take the GID of another address than {rail.address}, which has one"
-                yield verdict(GID, "half", found, cause="foreign_address", **common)
+                yield verdict(GID, "half", found, cause="foreign_address", outcome=FAIL, **common)
             elif gid is None:
                 found = f"its GID table has no RoCE v2 entry that NCCL would take for {rail.address}"
                 yield verdict(GID, "half", found, cause="gid_missing", **common)
             elif fixed is not None and str(gid.index) != fixed:
                 found = f"the GID of {rail.address} is at index {gid.index}, and NCCL_IB_GID_INDEX={fixed} is exported"
-                yield verdict(GID, "half", found, cause="gid_mismatch", **common)
+                yield verdict(GID, "half", found, cause="gid_mismatch", outcome=FAIL, **common)
 
 
 # --- one half alone --------------------------------------------------------------------------------------------------
@@ -265,7 +265,8 @@ def _no_result(one: Sample, seen: Seen) -> Verdict:
         RATE,
         "half",
         f"RDMA to {one.peer} {other.device} ({mine.address}) does not work: {reason}{there}",
-        cause=cause if cause in BY_NAME else ALSO_CALLED.get(cause, "rdma_fails"),
+        cause=cause if cause in RULES else ALSO_CALLED.get(cause, "rdma_fails"),
+        outcome=FAIL,
         hosts=(one.host, one.peer),
         device=mine.device,
         evidence=[str(text) for text in dict.fromkeys((said.get("reason"), back.get("reason"))) if text],
@@ -652,7 +653,7 @@ def finding(one: Verdict) -> Finding:
         if one.limit
         else ""
     )
-    cause = f": {BY_NAME[one.cause].title}" if one.cause else ""
+    cause = f": {RULES[one.cause].title}" if one.cause else ""
     host = one.hosts[0] if one.hosts else "all nodes"
     remedy = f"{one.remedy}. If that does not help: {one.otherwise}"
     return Finding(

@@ -15,7 +15,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document as documents
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import PASS, UNKNOWN, WARN, Verdict
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import verdict
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import verdict
 
 Outputs = Mapping[str, str]  # of one machine, by name
 HALVES = ("enp1s0f0np0", "enp1s0f1np1", "enP2p1s0f0np0", "enP2p1s0f1np1")

@@ -24,7 +24,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
     Size,
     Verdict,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import verdict
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import verdict
 
 GIB = 2**30
 # NVIDIA's figures are those of 4 GiB and more. Every rank has the same number of elements, so a size that their number
@@ -154,7 +154,7 @@ def _ended_early(found: Found, facts: Mapping[str, FabricFact], planned: bool) -
 def _trouble(found: Found, cause: str, text: str) -> Verdict:
     where = next((host for host, log in found.logs.items() if log.trouble or log.no_interface), "")
     hosts = [where] if where and cause in ("nccl_no_interface", "memlock") else found.hosts
-    return verdict(TRANSPORT, "cluster", text[:500], cause=cause, hosts=hosts, evidence=_evidence(found))
+    return verdict(TRANSPORT, "cluster", text[:500], cause=cause, outcome=FAIL, hosts=hosts, evidence=_evidence(found))
 
 
 def _said(found: Found, facts: Mapping[str, FabricFact], planned: bool) -> tuple[str, str]:

@@ -26,7 +26,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.obser
     Observation,
     Rank,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import verdict
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import verdict
 
 Observed = Mapping[str, Observation]  # by host
 Limits = Mapping[str, Limit]  # of limits.py

@@ -32,6 +32,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, yaml_text
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Document, Maybe, Only, ours
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules import limits
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import verdict
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import (
     closing_lines,
     doctor,
@@ -39,10 +41,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict impor
     first_contact,
     gather,
     junit,
-    limits,
     settings,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import verdict
 
 JUDGES = ("doctor", "fabric", "first_contact", "nccl", "serving")  # each hands its part over in spark_found_<name>
 LISTS = ("verdicts", "machines", "links", "services", "rdma", "nccl", "serving", "smoke")

@@ -21,8 +21,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
     Serving,
     Verdict,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import verdict
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.limits import LEAST, US
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.limits import LEAST, US
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import verdict
 
 COMPARED = 5  # earlier runs
 PASSING = ("clock", "temperature", "temperature under load")  # facts of a moment

@@ -17,7 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.obser
     Observation,
     Service,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import verdict
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import verdict
 
 Observed = Mapping[str, Observation]
 SAME = {"bios_version": "UEFI firmware"}  # of Observation.facts: what has to be the same; preflight compares the rest

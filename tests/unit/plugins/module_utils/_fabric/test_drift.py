@@ -49,64 +49,58 @@ def changed(netdev: str = A, **changes: Any) -> dict[str, Effective]:
         (FACT, NOW, GIDS, []),
         (FACT, NOW, None, []),
         (replace(FACT, state="applying"), {}, [], []),
-        (FACT, {B: NOW[B]}, GIDS, ["gone: spark1 rocep1s0f0 (enp1s0f0np0): the interface is gone. Check the cable"]),
-        (FACT, changed(up=False), GIDS, ["down: spark1 rocep1s0f0 (enp1s0f0np0): the interface is switched off"]),
+        (FACT, {B: NOW[B]}, GIDS, ["one_half_only rocep1s0f0"]),
+        (FACT, changed(up=False), GIDS, ["one_half_only rocep1s0f0"]),
         (FACT, changed(carrier=False), GIDS, []),
-        (FACT, changed(mtu=1500), GIDS, ["mtu: spark1 rocep1s0f0 (enp1s0f0np0): the MTU is 1500, and 9000 were"]),
+        (FACT, changed(mtu=1500), GIDS, ["wrong_mtu rocep1s0f0"]),
         (
             FACT,
             changed(B, addresses=(), carrier=False),
             [entry(0)],
-            [
-                "address: spark1 roceP2p1s0f0 (enP2p1s0f0np0): the half on PCIe path 0002 of cage 0 has lost its "
-                "address 192.168.101.10/24, and the link is down. Check the cable. Run the fabric layer again"
-            ],
+            ["one_half_only roceP2p1s0f0"],
         ),
         (
             RANGED,
             changed(addresses=("10.7.7.5/24", OURS)),
             [*GIDS, entry(0, 5, "10.7.7.5")],
-            [
-                "foreign: spark1 rocep1s0f0 (enp1s0f0np0): the interface has the address 10.7.7.5/24 beside "
-                "192.168.100.10/24, which this collection did not place. ip addr del 10.7.7.5/24 dev enp1s0f0np0"
-            ],
+            ["foreign_address rocep1s0f0"],
         ),
         # NCCL cannot choose between the two GIDs any more, and the address is why.
         (
             FACT,
             changed(addresses=("10.7.7.5/24", OURS)),
             [*GIDS, entry(0, 5, "10.7.7.5")],
-            ["foreign: spark1 rocep1s0f0 (enp1s0f0np0): the interface has the address 10.7.7.5/24 beside "],
+            ["foreign_address rocep1s0f0"],
         ),
         (
             FACT,
             changed(addresses=(OURS.replace("/24", "/16"),)),
             [entry(1)],
-            ["address: spark1 rocep1s0f0 ", "foreign: spark1 rocep1s0f0 (enp1s0f0np0): the interface has the address"],
+            ["one_half_only rocep1s0f0", "foreign_address rocep1s0f0"],
         ),
-        (FACT, NOW, [entry(0)], ["no_gid: spark1 roceP2p1s0f0 (enP2p1s0f0np0): the RDMA device has no RoCE v2 GID"]),
+        (FACT, NOW, [entry(0)], ["gid_missing roceP2p1s0f0"]),
         (replace(FACT, transport="socket"), NOW, [], []),
-        (FACT, NOW, [entry(0, 5), entry(1)], ["index: spark1 rocep1s0f0 (enp1s0f0np0): the GID of 192.168.100."]),
+        (FACT, NOW, [entry(0, 5), entry(1)], ["gid_mismatch rocep1s0f0"]),
         (
             EXPORTED,
             NOW,
             [entry(0, 5), entry(1)],
-            ["gid: spark1 rocep1s0f0 (enp1s0f0np0): the GID of 192.168.100.10 moved from index 3 to 5, and NCCL_IB"],
+            ["gid_mismatch rocep1s0f0"],
         ),
         (
             FACT,
             NOW,
             [entry(0, 2, "10.9.9.9"), *GIDS],
-            ["gid: spark1 rocep1s0f0 (enp1s0f0np0): NCCL no longer finds the GID of 192.168.100.10: "],
+            ["gid_mismatch rocep1s0f0"],
         ),
     ],
 )
 def test_each_difference_once(
     fact: FabricFact, now: dict[str, Effective], gids: Sequence[Gid] | None, expected: list[str]
 ) -> None:
-    found = [f"{item.kind}: {item}" for item in drift.drift(fact, now, gids)]
-    assert [text[: len(start)] for text, start in zip(found, expected)] == expected, found
-    assert len(found) == len(expected)
+    found = drift.drift(fact, now, gids)
+    assert [f"{item.kind} {item.rail.rdma_device}" for item in found] == expected
+    assert {item.host for item in found} <= {"spark1"}
 
 
 def test_fabric_status_marks_what_has_drifted(

@@ -88,7 +88,7 @@ def test_a_healthy_head_tells_all_of_itself(node):
         "sparkmatrix_fabric_applied 1",
         f"sparkmatrix_half_up{{{FIRST}}} 1",
         f"sparkmatrix_half_mtu_bytes{{{FIRST}}} 9000",
-        f'sparkmatrix_fabric_drift{{{FIRST},kind="mtu"}} 0',
+        f'sparkmatrix_fabric_drift{{{FIRST},kind="wrong_mtu"}} 0',
         f"sparkmatrix_rdma_bytes_total{{{FIRST}}} 60",
         f"sparkmatrix_rdma_events_total{{{counter('np_cnp_sent')}}} 4",
         f"sparkmatrix_rdma_events_total{{{counter('rx_prio3_pause_duration')}}} 7",
@@ -111,7 +111,10 @@ def test_a_healthy_head_tells_all_of_itself(node):
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        (lambda node: node.answers.update({"ip -j addr show": addresses(mtu=1500)}), f'drift{{{FIRST},kind="mtu"}} 1'),
+        (
+            lambda node: node.answers.update({"ip -j addr show": addresses(mtu=1500)}),
+            f'drift{{{FIRST},kind="wrong_mtu"}} 1',
+        ),
         (lambda node: node.answers.update({"ip -j addr show": Completed(1)}), 'part_ok{part="fabric"} 0'),
         (lambda node: node.write("etc/sparkmatrix/engine.json", "{"), 'part_ok{part="ranks"} 0'),
         (lambda node: node.write("var/lib/sparkmatrix/keeper/state.json", "torn"), 'running{service="engine"} 1'),

@@ -9,7 +9,7 @@ import json
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Limit, Run, Verdict, load
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import causes
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import verdict
 
 SLOW = Verdict(
     "rdma_rate",
@@ -55,16 +55,9 @@ def test_a_run_is_as_good_as_its_worst_verdict(outcomes, worst):
 
 
 def test_a_failure_names_a_cause_and_has_its_remedy():
-    found = causes.verdict("rdma_rate", "link", "13 Gb/s", cause="nic_degraded", hosts=["spark1"])
+    found = verdict("rdma_rate", "link", "13 Gb/s", cause="nic_degraded", hosts=["spark1"])
     assert "Reboot both machines" in found.remedy
     with pytest.raises(ValueError, match="needs a cause"):
-        causes.verdict("rdma_rate", "link", "13 Gb/s")
+        verdict("rdma_rate", "link", "13 Gb/s")
     with pytest.raises(ValueError, match="has no cause"):
-        causes.verdict("rdma_rate", "link", "13 Gb/s", cause="nic_degraded", outcome="pass")
-
-
-def test_every_cause_has_all_its_texts_once():
-    assert len(causes.BY_NAME) == len(causes.CAUSES)
-    listed = [name for names in causes.SYMPTOMS.values() for name in names]
-    assert sorted(listed) == sorted(causes.BY_NAME), "each is told below one symptom of docs/troubleshooting.md"
-    assert all(all(vars(cause).values()) for cause in causes.CAUSES)
+        verdict("rdma_rate", "link", "13 Gb/s", cause="nic_degraded", outcome="pass")

@@ -32,7 +32,7 @@ RANK = Rank("", "u", "VLLM::Worker")
 SERVICE = Service("", "u", "m", image="i:1", image_planned="aa", image_named="aa", image_running="aa")
 SEEN = Observation("spark1", ranks=(RANK,), services=(SERVICE,), weights=(Weights("m", "", "whole"),))
 GOOD = Completed(0, drifting.Node("spark2").as_text())
-DRIFTED = Drift("spark2", "fabric", "spark2 net0: the MTU is 1500.")
+DRIFTED = Drift("spark2", "fabric_fact", "spark2 net0: the MTU is 1500.")
 BAD = Completed(0, drifting.Node("spark2", (DRIFTED,)).as_text())
 
 
@@ -43,15 +43,15 @@ def test_what_is_as_it_was_set_up_has_not_drifted():
 @pytest.mark.parametrize(
     ("seen", "kind"),
     [
-        (replace(SEEN, filters=("gone",)), "port_filter"),
-        (replace(SEEN, ranks=(replace(RANK, environment=(Difference("NCCL_NET", "IB", ""),)),)), "environment"),
-        (replace(SEEN, services=(replace(SERVICE, other_settings=True),)), "environment"),
-        (replace(SEEN, services=(replace(SERVICE, ignored=(Difference("--a", "1", "2"),)),)), "options"),
-        (replace(SEEN, services=(replace(SERVICE, image_running="bb"),)), "image"),
-        (replace(SEEN, services=(replace(SERVICE, image_named=""),)), "image"),
-        (replace(SEEN, weights=(Weights("m", "", "broken", "x"),)), "weights"),
-        (replace(SEEN, ranks=(replace(RANK, environment_known=False),)), "unseen"),
-        (replace(SEEN, problems=("engine plan: it is damaged",)), "unseen"),
+        (replace(SEEN, filters=("gone",)), "port_filter_off"),
+        (replace(SEEN, ranks=(replace(RANK, environment=(Difference("NCCL_NET", "IB", ""),)),)), "environment_differs"),
+        (replace(SEEN, services=(replace(SERVICE, other_settings=True),)), "environment_differs"),
+        (replace(SEEN, services=(replace(SERVICE, ignored=(Difference("--a", "1", "2"),)),)), "option_ignored"),
+        (replace(SEEN, services=(replace(SERVICE, image_running="bb"),)), "image_differs"),
+        (replace(SEEN, services=(replace(SERVICE, image_named=""),)), "image_differs"),
+        (replace(SEEN, weights=(Weights("m", "", "broken", "x"),)), "dangling_weights"),
+        (replace(SEEN, ranks=(replace(RANK, environment_known=False),)), "not_looked_at"),
+        (replace(SEEN, problems=("engine plan: it is damaged",)), "not_looked_at"),
     ],
 )
 def test_each_drift_of_a_node(seen, kind):
@@ -68,7 +68,7 @@ def healthy(monkeypatch, found=()):
 def head(tmp_path, monkeypatch, other, wrong=False):
     spark = Spark(tmp_path)
     rail = spark.fact.rails[0]
-    healthy(monkeypatch, [FabricDrift("mtu", "spark1", rail, "the MTU is 1500", "")] if wrong else [])
+    healthy(monkeypatch, [FabricDrift("wrong_mtu", "spark1", rail, "the MTU is 1500", "")] if wrong else [])
     asked = Asked(answer=spark.ask, told=lambda _target: {})
     return drifting.collect(Machine(str(tmp_path), spark.run), lambda _host: other, asked)
 
@@ -77,9 +77,9 @@ def test_the_head_asks_the_others(tmp_path, monkeypatch):
     assert head(tmp_path, monkeypatch, GOOD) == ([], ("spark1", "spark2"))
     assert head(tmp_path, monkeypatch, BAD)[0] == [DRIFTED]
     (silent,) = head(tmp_path, monkeypatch, Completed(255, "", "No route to host"))[0]
-    assert (silent.host, silent.kind) == ("spark2", "silent")
+    assert (silent.host, silent.kind) == ("spark2", "peers_unreachable")
     assert head(tmp_path, monkeypatch, GOOD, wrong=True)[0] == [
-        Drift("spark1", "fabric", "spark1 rocep1s0f0 (net0): the MTU is 1500.")
+        Drift("spark1", "wrong_mtu", "spark1 rocep1s0f0 (net0): the MTU is 1500.")
     ]
 
 
@@ -117,13 +117,13 @@ def test_what_cannot_be_read_is_told(tmp_path, monkeypatch):
     healthy(monkeypatch)
     spark = Spark(tmp_path)
     spark.write("etc/sparkmatrix/engine.json", "{")
-    assert asked(tmp_path, spark) == ([], [("spark1", "unseen")])
+    assert asked(tmp_path, spark) == ([], [("spark1", "not_looked_at")])
     spark = Spark(tmp_path)
     spark.write(FACT_PATH, dump(replace(spark.fact, state="applying")))
-    assert asked(tmp_path, spark)[1] == [("spark1", "unseen")]
+    assert asked(tmp_path, spark)[1] == [("spark1", "not_looked_at")]
     (tmp_path / FACT_PATH.lstrip("/")).unlink()
     found, _fact = drifting.this_node(Machine(str(tmp_path), spark.run), Asked(days=0, ask=False))
-    assert [one.kind for one in found.drifts] == ["fabric"]
+    assert [one.kind for one in found.drifts] == ["fabric_fact"]
 
 
 @pytest.mark.parametrize(
@@ -131,8 +131,8 @@ def test_what_cannot_be_read_is_told(tmp_path, monkeypatch):
 )
 def test_another_node_is_not_believed(tmp_path, monkeypatch, said):
     (silent,) = head(tmp_path, monkeypatch, Completed(0, said))[0]
-    assert (silent.host, silent.kind) == ("spark2", "silent")
-    lie = drifting.Node("spark1", (Drift("spark1", "fabric", "a\nb\x1b[31m"),) * 500, {"kernel": "6"}).as_text()
+    assert (silent.host, silent.kind) == ("spark2", "peers_unreachable")
+    lie = drifting.Node("spark1", (Drift("spark1", "fabric_fact", "a\nb\x1b[31m"),) * 500, {"kernel": "6"}).as_text()
     told = drifting.read("spark2", lie)
     assert len(told.drifts) == drifting.MOST_DRIFTS and told.drifts[0].found.isprintable()
     assert {one.host for one in (told, *told.drifts)} == {"spark2"}
@@ -154,11 +154,11 @@ def test_versions_have_to_be_the_same_on_all_nodes(tmp_path):
     # One that does not answer has no versions.
     assert list(drifting.of_versions([*nodes, drifting.Node("spark4")])) == []
     driven = [replace(node, versions={**own, "driver": "580"}) for node in nodes]
-    gone = Drift("spark4", "versions", "driver none, and 580 on spark1, spark2, spark3")
+    gone = Drift("spark4", "firmware_differs", "driver none, and 580 on spark1, spark2, spark3")
     assert list(drifting.of_versions([*driven, drifting.Node("spark4", (), own)])) == [gone]
     other = drifting.Node("spark4", (), {**own, "ConnectX firmware": "28.39.1002"})
     assert list(drifting.of_versions([*nodes, other])) == [
-        Drift("spark4", "versions", "ConnectX firmware 28.39.1002, and 28.45.4028 on spark1, spark2, spark3")
+        Drift("spark4", "firmware_differs", "ConnectX firmware 28.39.1002, and 28.45.4028 on spark1, spark2, spark3")
     ]
     # Of two the head is the measure.
     assert [one.host for one in drifting.of_versions([nodes[0], other])] == ["spark4"]
@@ -172,7 +172,7 @@ def test_a_fabric_that_nobody_can_tell_of(tmp_path, monkeypatch):
     monkeypatch.setattr(fabric_status, "effective", broken)
     asked = Asked(answer=spark.ask, told=lambda _target: {})
     found, _host = drifting.collect(Machine(str(tmp_path), spark.run), lambda _host: GOOD, asked)
-    assert [(one.kind, one.found) for one in found] == [("fabric", "ip is not there.")]
+    assert [(one.kind, one.found) for one in found] == [("fabric_fact", "ip is not there.")]
 
 
 def test_the_file_for_prometheus_follows_no_link_of_the_collectors_user(tmp_path):
@@ -190,15 +190,19 @@ def test_the_file_for_prometheus_follows_no_link_of_the_collectors_user(tmp_path
 
 
 def test_the_file_for_prometheus(tmp_path):
-    drifted = [Drift("spark2", "fabric", "x"), Drift("spark2", "fabric", "y"), Drift("spark1", "image", "z")]
+    drifted = [
+        Drift("spark2", "fabric_fact", "x"),
+        Drift("spark2", "fabric_fact", "y"),
+        Drift("spark1", "image_differs", "z"),
+    ]
     path = tmp_path / "sparkmatrix.prom"
     drifting.write(str(path), drifting.metrics(drifted, ("spark1", "spark3"), 1.79e9))
     text = path.read_text()
     for line in (
-        'sparkmatrix_drift{host="spark2",kind="fabric"} 2',
-        'sparkmatrix_drift{host="spark1",kind="image"} 1',
-        'sparkmatrix_drift{host="spark1",kind="fabric"} 0',
-        'sparkmatrix_drift{host="spark3",kind="unseen"} 0',
+        'sparkmatrix_drift{host="spark2",kind="fabric_fact"} 2',
+        'sparkmatrix_drift{host="spark1",kind="image_differs"} 1',
+        'sparkmatrix_drift{host="spark1",kind="fabric_fact"} 0',
+        'sparkmatrix_drift{host="spark3",kind="not_looked_at"} 0',
         "sparkmatrix_drift_checked_seconds 1790000000",
     ):
         assert line in text.splitlines()
@@ -206,7 +210,7 @@ def test_the_file_for_prometheus(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("found", [[], [Drift("spark1", "fabric", "the MTU is 1500")]])
+@pytest.mark.parametrize("found", [[], [Drift("spark1", "fabric_fact", "the MTU is 1500")]])
 def test_the_program_of_a_timer(found, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(drifting, "collect", lambda _machine, _ask: (found, "spark1"))
     monkeypatch.setattr(drifting.os, "geteuid", lambda: 0)
@@ -214,9 +218,9 @@ def test_the_program_of_a_timer(found, tmp_path, monkeypatch, capsys):
     drifting.configure(parser)
     path = tmp_path / "drift.prom"
     assert drifting.run(parser.parse_args(["--metrics", str(path)])) == len(found)
-    said = "drift fabric spark1: the MTU is 1500\n" if found else "nothing has drifted\n"
+    said = "drift fabric_fact spark1: the MTU is 1500\n" if found else "nothing has drifted\n"
     assert capsys.readouterr().out == said
-    assert f'kind="fabric"}} {len(found)}' in path.read_text()
+    assert f'kind="fabric_fact"}} {len(found)}' in path.read_text()
     assert drifting.run(parser.parse_args(["--metrics", str(tmp_path / "no/drift.prom")])) == drifting.NOT_LOOKED
     monkeypatch.setattr(drifting.os, "geteuid", lambda: 1000)
     assert drifting.run(parser.parse_args([])) == drifting.NOT_LOOKED

@@ -132,7 +132,7 @@ def test_images(spark):
     seen = spark.seen()
     assert [(one.image_planned, one.image_named) for one in seen.services] == [("", "")]
     assert any("Cannot connect" in problem for problem in seen.problems)
-    assert [(one.kind, "Cannot connect" in one.found) for one in drifting.of_node(seen)] == [("unseen", True)]
+    assert [(one.kind, "Cannot connect" in one.found) for one in drifting.of_node(seen)] == [("not_looked_at", True)]
 
 
 def test_weights(spark):

@@ -14,6 +14,7 @@ import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import proposal
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base, variables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as pf
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.layers import LAYERS
 from fabric_inputs import wired
 
 ROOT = Path(__file__).resolve().parents[5]
@@ -80,12 +81,12 @@ def loaded(made: proposal.Proposal) -> tuple[dict[str, Any], dict[str, Any]]:
 def found_by_preflight(made: proposal.Proposal) -> list[str]:
     hosts, shared = loaded(made)
     context = base.Context(
-        layers=frozenset(base.ANY),
+        layers=frozenset(LAYERS),
         hosts={name: {**shared, **own} for name, own in hosts.items()},
         play_hosts=list(hosts),
         variables=variables.load(),
     )
-    return [str(finding) for _check, finding in pf.run(pf.INVENTORY_CHECKS, context)]
+    return [str(finding) for _check, finding in pf.run(pf.INVENTORY, context)]
 
 
 @pytest.mark.parametrize(

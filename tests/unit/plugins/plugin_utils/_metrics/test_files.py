@@ -16,15 +16,16 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact i
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._metrics import collect
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import drifting
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan import assumed_facts
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._metrics import alerts, dashboards, files, planners
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._metrics import dashboards, files, planners
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._metrics.files import Cluster, Service, Settings
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import BY_NAME
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import RULES
 from engine_plans import cluster_plans
 
 OURS = {**collect.METRICS, **drifting.METRICS}
 IMAGE = f"docker.io/grafana/grafana:12@sha256:{'a' * 64}"
 PANELS = [panel for one in dashboards.DASHBOARDS for panel in one.panels]
-EXPRESSIONS = [alert.expr for alert in alerts.ALERTS] + [query.expr for panel in PANELS for query in panel.queries]
+EXPRESSIONS = [alert.expr for rule in RULES.values() for alert in rule.alerts]
+EXPRESSIONS += [query.expr for panel in PANELS for query in panel.queries]
 
 
 def facts(*hosts):
@@ -66,17 +67,6 @@ def test_every_metric_of_ours_that_is_asked_for_is_written():
         "sparkmatrix_verdicts_seconds",
         "sparkmatrix_metrics_took_seconds",
     }, "what is written and shown nowhere is for queries by hand"
-
-
-def test_every_warning_has_the_words_of_its_cause():
-    (group,) = alerts.rules()["groups"]
-    assert len({rule["alert"] for rule in group["rules"]}) == len(alerts.ALERTS)
-    for rule in group["rules"]:
-        cause = BY_NAME[rule["labels"]["cause"]]
-        notes = rule["annotations"]
-        assert notes["summary"].startswith(f"{cause.title}: ")
-        assert (notes["why"], notes["remedy"]) == (cause.why, cause.remedy)
-        assert "{{" not in cause.why + cause.remedy + cause.otherwise, "Prometheus would fill it in"
 
 
 def test_a_dashboard_is_what_grafana_reads():

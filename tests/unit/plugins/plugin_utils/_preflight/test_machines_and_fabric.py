@@ -2,7 +2,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Every check of the table, injected once and found with host and device; and a healthy cluster, where none finds."""
+"""Faults of machines and fabric, and what preflight finds in each: fixtures/rules.txt. A healthy cluster has none."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import dump
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import Effective
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as pf
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import fabric as fabric_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import machines as machine_checks
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import RULES
 from fabric_inputs import half, ring, wired
-from preflight_inputs import ALL, context, fact, gid, inventory, nodes, rail
+from preflight_inputs import ALL, context, fact, gid, inventory, nodes
 from rules import hold, of_findings
 
 # What only a run without the fabric layer refuses, and the layers of such a run.
@@ -138,16 +138,6 @@ def in_awx(then):
     return inject
 
 
-def of(count=4, **values):
-    """As many machines, with these variables."""
-
-    def inject(cluster):
-        cluster.hosts, cluster.nodes = inventory(count, **values), nodes(count)
-        cluster.facts = {name: cluster.facts[name] for name in cluster.hosts}
-
-    return inject
-
-
 def no_facts(cluster):
     cluster.facts.clear()
 
@@ -172,248 +162,12 @@ OWN = {"address": "10.100.0.2", "prefix": 24, "scope": "global", "family": "inet
 MODEL = "/opt/sparkmatrix/models/huggingface/hub/models--Qwen--Qwen3-235B-A22B-GPTQ-Int4"
 DISK = {"/opt/x": {"exists": False, "free": 2**30, "total": 2**40, "read_only": False}}
 
-# Check: (fault, layers of the run).
-FAULTS = {
-    "severity": (rest(settings=pf.Settings(severity={"clok": "warn"})), ALL),
-    "names": (lambda c: c.hosts.update({"spark_5": {"spark_rank": 4}}), ALL),
-    "rank_gaps": (both(no_facts, host("spark_rank", 7)), ALL),
-    "ranks": (both(no_facts, host("spark_rank", 0)), ALL),
-    "addresses": (host("ansible_host", "198.51.100.11"), ALL),
-    "unknown_variables": (host("fabric_mtuu", 1), ALL),
-    "types": (host("fabric_mtu", "x"), ALL),
-    "fabric_plan": (every("fabric_topology", "direct"), ALL),
-    "engine_plan": (every("engine_recipe", "qwen"), ALL),
-    "port_filter": (host("spark_port_filter_from", ["10.0.0.0/24", "office"]), ALL),
-    "hub_token": (every("artifacts_hub_token_file", "/none/token"), ALL),
-    "model_sources": (every("artifacts_sources", {"org/name": "controller:/none/name"}), ALL),
-    "keeper": (host("engine_hang_seconds", 6), ALL),
-    "gateway": (both(every("gateway_listen", ["enP7s7"]), every("gateway_paths", ["/metrics"])), ALL),
-    "limit": (rest(play_hosts=["spark1"]), ALL),
-    "reached": (reached, ALL),
-    "root": (node("uid", 1000), ALL),
-    "systemd": (node("systemd", False), ALL),
-    "python": (node("python", {"version": "3.8.1", "executable": "/p"}), ALL),
-    "gb10": (node("machine", {"is_gb10": False}), ALL),
-    "memory": (node("memory", {"total": 108 * base.GIB}), ALL),
-    "memory_differs": (node("memory", {"total": 60 * base.GIB}), ALL),
-    "disk": (node("paths", DISK), ALL),
-    "model_disk": (
-        both(every("engine_recipe", "qwen3-235b-a22b-gptq-int4"), node("paths", {MODEL: {"free": 3 * 10**10}})),
-        frozenset({"artifacts"}),
-    ),
-    "clock": (node("clock_offset", 60.0), ALL),
-    "commands": (node("commands", {}), ALL),
-    "clones": (node("machine_id", "1"), ALL),
-    "versions": (port(firmware="28.40.1000"), ALL),
-    "cma": (node("memory", {"total": 119 * base.GIB, "cma_total": 0, "cma_free": 2**30}), ALL),
-    "ports": (node("listening", [PORT], "spark1"), ALL),
-    "limits": (node("limits", {"memlock": 8388608, "nofile": 524288, "can_raise": False}), ALL),
-    "engine_python": (node("interpreters", {VENV: None, "python3": "3.12.3"}), ALL),
-    "gpu": (node("gpu", DEAD), ALL),
-    "aer": (node("kernel_log", [AER]), ALL),
-    "session": (node("session", {"interface": "wlP9s9", "uuid": "u", "users": ["ann"], "secret": False}), ALL),
-    "low_power": (node("kernel_log", [LOST]), ALL),
-    "subnets": (interface("enP7s7", addresses=[{"address": "10.100.0.9", "prefix": 24, "scope": "global"}]), ALL),
-    "docker_subnet": (interface("docker0", addresses=[{"address": "10.100.1.1", "prefix": 16}]), ALL),
-    "management": (lambda c: c.nodes["spark2"]["network"].update(connection_interface="enp1s0f0np0"), ALL),
-    "vanished": (in_awx(new_fact(count=5)), {"fabric"}),
-    "readdressed": (new_fact(host="spark9"), ALL),
-    "management_address": (interface("enP7s7", addresses=[]), ALL),
-    "management_kept": (kept_on_wifi, ALL),
-    "management_reach": (
-        rest(reach={f"spark{n}": [dict(name="spark2", address="198.51.100.12", **LOST_WAY)] for n in (1, 3)}),
-        ALL,
-    ),
-    "fabric_fact": (lambda c: c.facts.update(spark2={}), LATER),
-    "nic_removed": (node("rdma", {"devices": [], "reason": "nic_removed"}), ALL),
-    "pcie": (port(width=2), ALL),
-    "link_speed": (port(speed_gbps=100.0), ALL),
-    "half_address": (interface("enP2p1s0f0np0", addresses=[]), LATER),
-    "gpu_slow": (node("clocks", {"busy": 96, "celsius": 48, "mhz": 513, "slowed": []}), ALL),
-    "leftover_unit": (
-        node("leftover_units", [{"unit": "x.service", "file": "/x", "line": "ip", "netdevs": ["enp1s0f0np0"]}]),
-        ALL,
-    ),
-    "half_uplink": (
-        lambda c: c.nodes["spark2"]["network"].update(routes=[{"dst": "default", "dev": "enp1s0f0np0"}]),
-        {"fabric"},
-    ),
-    "half_off": (port(admin_up=False), LATER),
-    "routing_rules": (
-        lambda c: c.nodes["spark2"]["network"].update(
-            rules=[{"priority": 5270, "table": "52", "action": "lookup"}],
-            routes=[
-                {"dst": "default", "dev": "tailscale0", "table": "52"},
-                {"dst": "10.100.0.0/24", "type": "throw", "table": "52"},
-            ],
-        ),
-        {"fabric"},
-    ),
-    "mtu_drift": (interface("enp1s0f0np0", mtu=1500), LATER),
-    "foreign_address": (
-        both(
-            new_fact(environment={"NCCL_IB_ADDR_RANGE": "10.100.0.0/16"}),
-            interface("enp1s0f0np0", addresses=[OWN, {**OWN, "address": "192.168.77.5"}]),
-            node("gids", [gid(0, "10.100.0.2"), gid(0, "192.168.77.5", index=5), gid(1, "10.100.1.2")]),
-        ),
-        ALL,
-    ),
-    "gid_missing": (node("gids", [gid(0, "10.100.0.2")]), ALL),
-    "gid_drift": (node("gids", [gid(0, "10.100.0.2", index=5), gid(1, "10.100.1.2")]), LATER),
-    "bond": (bonded, ALL),
-    "duplicate_mac": (interface("enp1s0f0np0", mac="48:21:0B:96:01:C0"), ALL),
-    "netplan_mode": (node("netplan_modes", {"/etc/netplan/40-cx7.yaml": "0644"}), ALL),
-    "lldpad": (node("units", {"lldpad.service": {"active": "active"}}), ALL),
-    "nccl_conf": (node("nccl", {"system": "2.28.9", "settings": {"/etc/nccl.conf": {"NCCL_IB_GID_INDEX": "3"}}}), ALL),
-    "cables": (both(every("fabric_topology", "ring"), listened("spark1.0 spark2.0 spark3.0 spark4.0 @sw1")), ALL),
-    "nccl_ring": (both(every("fabric_topology", "ring"), old_nccl("2.29.0")), ALL),
-    "web_ui": (both(every("web_ui_enabled", True), every("web_ui_runtime", "venv")), {"web_ui"}),
-    "compiler": (without_nvcc, {"engine"}),
-    "nccl_several": (both(every("fabric_topology", "switch"), old_nccl("2.28.9")), ALL),
-}
-
-
-def judge(cluster, layers):
-    return pf.run(pf.CHECKS, cluster.context(layers))
-
-
-def test_every_check_is_injected_once():
-    assert set(FAULTS) == {check.name for check in pf.CHECKS}
-    assert len(pf.CHECKS) == len(FAULTS)
-
-
-@pytest.mark.parametrize(
-    "layers",
-    [ALL, LATER, {"fabric"}, {"engine"}, {"os_stabilization"}, set()],
-    ids=["all", "after fabric", "fabric", "engine", "os_stabilization", "none"],
-)
-def test_a_healthy_cluster_has_no_finding_at_all(layers):
-    assert [str(finding) for _check, finding in judge(Cluster(), layers)] == []
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_one_fault_is_one_finding_of_its_check(name):
-    inject, layers = FAULTS[name]
-    cluster = Cluster()
-    inject(cluster)
-    made = judge(cluster, layers)
-    (own,) = [finding for check, finding in made if check.name == name]
-    check = next(check for check in pf.CHECKS if check.name == name)
-    assert own.severity == base.SEVERITIES[check.level]
-    assert own.why == check.why
-    assert own.remedy
-    assert {finding.severity for finding in check.judge(cluster.context(layers))} <= set(base.SEVERITIES.values())
-    # One cause may have another effect too (an old NCCL on one machine is a skew); it never turns up somewhere else.
-    assert {other.name for other, _finding in made} <= {name, "versions"}
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_every_severity(name):
-    inject, layers = FAULTS[name]
-    check = next(check for check in pf.CHECKS if check.name == name)
-    for level in base.LEVELS:
-        cluster = Cluster()
-        inject(cluster)
-        wanted = {**getattr(cluster.rest.get("settings"), "severity", {}), name: level}
-        cluster.rest["settings"] = pf.Settings(severity=wanted)
-        made = {finding.severity for check, finding in judge(cluster, layers) if check.name == name}
-        expected = check.level if check.fixed else level
-        assert made == ({base.SEVERITIES[expected]} if expected != base.SKIP else set())
-
-
-# -- what the table does not say
-
-
-def test_who_listens_over_the_cables():
-    def asked(forks=25, layers=ALL, **changes):
-        cluster = Cluster()
-        for name, value in changes.items():
-            every(name, value)(cluster)
-        return pf.listeners(cluster.context(layers), forks)["nodes"]
-
-    assert asked() == asked(fabric_topology="switch") == []  # applied already
-    assert asked(fabric_topology="ring") == ["spark1", "spark2", "spark3", "spark4"]
-    assert asked(fabric_topology="ring", layers=LATER) == []
-    assert asked(fabric_topology="ring", fabric_neighbor_probe="never") == []
-    assert asked(fabric_topology="ring", fabric_state="absent") == []
-    assert asked(fabric_topology="ring", forks=3) == []
-    fresh = Cluster(facts={})
-    assert len(pf.listeners(fresh.context({"fabric"}), 25)["nodes"]) == 4
-    skipped = replace(fresh.context({"fabric"}), settings=pf.Settings(severity={"cables": "skip"}))
-    assert pf.listeners(skipped, 25)["nodes"] == []
-
-
-def test_who_has_to_reach_whom():
-    cluster = Cluster(inventory(2), nodes(2), {})
-    assert pf.peers(cluster.context({"access"})) == [
-        {"name": "spark1", "address": "198.51.100.11"},
-        {"name": "spark2", "address": "198.51.100.12"},
-    ]
-    assert pf.peers(cluster.context({"os_stabilization"})) == []
-    cluster.rest["settings"] = pf.Settings(severity={"management_reach": "skip"})
-    assert pf.peers(cluster.context({"access"})) == []
-
-
-def texts(cluster, layers, name):
-    return [(finding.severity, str(finding)) for check, finding in judge(cluster, layers) if check.name == name]
-
 
 def crossed(cluster, speeds):
     for number, speed in enumerate(speeds):
         cluster.nodes[f"spark{number + 1}"]["rdma"]["devices"] = [
             half(cage, domain, speed_gbps=speed).as_dict() for cage in (0, 1) for domain in ("0000", "0002")
         ]
-
-
-def test_a_bond_with_the_management_port_in_it_stays():
-    cluster = Cluster()
-    network = cluster.nodes["spark2"]["network"]
-    network["interfaces"].append({"name": "br0", "kind": "bridge", "master": None, "addresses": []})
-    for one in network["interfaces"]:
-        one["master"] = "br0" if one["name"] in ("enP7s7", "enp1s0f0np0") else one.get("master")
-    ((_severity, text),) = texts(cluster, {"fabric"}, "bond")
-    assert "Take enp1s0f0np0 out of it" in text and "leave it to enP7s7" in text and "delete" not in text
-
-
-LEFT = {"unit": "disable-unused-nics.service", "file": "/usr/local/bin/x.sh", "line": "ip link set $i down"}
-
-
-LIKE_AN_OLD_NETWORK = ["10.200.0.0/24", "10.200.1.0/24"]
-
-
-def test_rails_of_a_ring_as_they_are_planned_keep_their_addresses():
-    """What the planner gives, the check knows as unchanged: pairs of subnets follow from both ends of a cable."""
-    hosts = inventory(4, fabric_host_offset=10)
-    settings = Settings(topology="ring", subnets=["10.100.0.0/24", "10.100.1.0/24"], allow_large_ring=True)
-    planned = fabric_plan.plan(ring(4), settings).facts
-    facts = {host: json.loads(dump(replace(one, state="applied"))) for host, one in planned.items()}
-    assert len({rail.address for one in planned.values() for rail in one.rails}) == 16
-    cluster = Cluster(hosts=hosts, facts=facts)
-    assert texts(cluster, {"fabric"}, "readdressed") == []
-    cluster.hosts["spark3"]["spark_rank"], cluster.hosts["spark4"]["spark_rank"] = 3, 2
-    told = [text.split(":")[0].split(" ")[0] for _severity, text in texts(cluster, {"fabric"}, "readdressed")]
-    assert {"spark3", "spark4"} <= set(told)
-    del cluster.hosts["spark4"], cluster.nodes["spark4"]
-    cluster.hosts["spark3"]["spark_rank"] = 2
-    assert texts(cluster, {"fabric"}, "readdressed") == []
-
-
-def test_openssl_is_needed_for_an_authority_of_its_own():
-    wanted = {"gateway_listen": ["enP7s7"], "gateway_tls": "own_ca"}
-    head = {"spark1": {**inventory(2)["spark1"], **wanted}, "spark2": {**inventory(2)["spark2"], **wanted}}
-    asked = context({"gateway"}, head)
-    assert "openssl" in pf.request(asked)["commands"]
-    here = dict(nodes(2))
-    for node in here.values():
-        node["commands"] = dict.fromkeys(pf.request(asked)["commands"], "/usr/bin/x") | {"openssl": None}
-    cluster = Cluster(hosts=head, nodes=here)
-    ((_severity, text),) = texts(cluster, {"gateway"}, "commands")
-    assert text.startswith("spark1: not installed: openssl") and "apt-get install openssl" in text
-    head["spark1"]["gateway_tls"] = "files"
-    assert "openssl" not in pf.request(context({"gateway"}, head))["commands"]
-
-
-# --- the fabric's checks, each asked directly
 
 
 def network(**changes):
@@ -430,188 +184,22 @@ def addressed(address, prefix=24, **more):
 
 
 NOBODY = {"earlier": {}}  # no earlier run
+SECOND = every("fabric_subnets", ["no network", "10.100.1.0/24"])
 
 
-@pytest.mark.parametrize(
-    ("layers", "hosts", "rest", "unknown"),
-    [
-        ({"fabric"}, inventory(), NOBODY, True),
-        ({"engine"}, inventory(), NOBODY, False),
-        ({"fabric"}, inventory(2), NOBODY, True),
-        ({"fabric"}, inventory(1), NOBODY, False),
-        ({"fabric"}, {}, NOBODY, False),
-        ({"fabric"}, inventory(fabric_topology="single"), NOBODY, False),
-        ({"fabric"}, inventory(), {**NOBODY, "failures": {"spark2": "timed out"}}, False),
-        ({"fabric"}, inventory(fabric_state="absent"), NOBODY, False),
-        ({"fabric"}, inventory(fabric_neighbor_probe="never"), NOBODY, False),
-        # After an earlier run.
-        ({"fabric"}, inventory(), {}, False),
-        ({"fabric"}, inventory(), {"variables": {}}, False),
-        ({"fabric"}, inventory(fabric_topology="switch"), {}, False),
-        ({"fabric"}, inventory(fabric_topology="ring"), {}, True),
-        ({"fabric"}, inventory(2), {"earlier": {"spark1": fact()}}, True),
-        (
-            {"fabric"},
-            inventory(2),
-            {"earlier": {"spark1": fact(), "spark2": fact("spark2", 1, state="applying")}},
-            True,
-        ),
-    ],
-)
-def test_when_the_machines_have_to_listen(layers, hosts, rest, unknown):
-    assert fabric_checks.cables_unknown(context(layers, hosts, **rest)) is unknown
+def routed(*devices):
+    return network(routes=[{"dst": "default", "dev": device, "table": "main"} for device in devices])
 
 
-def test_what_the_listeners_are_told():
-    hosts, there = inventory(fabric_neighbor_timeout_s=25), nodes()
-    del hosts["spark3"]["ansible_host"], there["spark2"]["rdma"]
-    told = {"cluster": "spark1 spark2 spark3 spark4 198.51.100.11 198.51.100.12 198.51.100.14", "timeout": 25.0}
-    fresh = context({"fabric"}, hosts, nodes=there, earlier={})
-    assert fabric_checks.listeners(fresh, 3) == {"nodes": ["spark1", "spark3", "spark4"], **told}
-    assert fabric_checks.listeners(fresh, 2) == {"nodes": [], **told}
-    assert fabric_checks.listeners(context({"fabric"}, hosts, nodes=there), 3) == {"nodes": [], **told}
-    assert fabric_checks.listeners(context({"fabric"}, {}), 3) == {"nodes": [], "cluster": "", "timeout": 10.0}
+def two(fault):
+    """Of two machines."""
 
+    def inject(cluster):
+        for name in ("spark3", "spark4"):
+            del cluster.hosts[name], cluster.nodes[name]
+        fault(cluster)
 
-def test_the_cables_are_judged_by_what_each_machine_says(monkeypatch):
-    monkeypatch.setattr(fabric_checks, "judge_cables", lambda nodes, settings: (nodes, settings))
-    cluster = Cluster(hosts=inventory(fabric_topology="ring", fabric_mtu=1500))
-    listened("spark1.0 spark2.0 spark3.0 spark4.0 @sw1")(cluster)
-    second_interface(name="wlP9s9", addresses=[addressed("192.0.2.7")])(cluster)
-    both(host("fabric_management_address", "192.0.2.7"), host("fabric_cages", ["0"]))(cluster)
-    interface("enP7s7", "spark3", addresses=[])(cluster)  # said by management_address
-    asked, settings = fabric_checks.cables(cluster.context({"fabric"}))
-    assert settings == Settings("ring", ["10.100.0.0/24", "10.100.1.0/24"], 1, 1500)
-    assert [(name, one.rank, one.management_address, one.management_interface) for name, one in asked.items()] == [
-        ("spark1", 0, "198.51.100.11", "enP7s7"),
-        ("spark2", 1, "192.0.2.7", "wlP9s9"),
-        ("spark3", 2, "0.0.0.0", ""),
-        ("spark4", 3, "198.51.100.14", "enP7s7"),
-    ]
-    assert [one.use_cages for one in asked.values()] == ["auto", (0,), "auto", "auto"]
-    for name, one in asked.items():
-        there = cluster.nodes[name]
-        assert one.neighbors == cluster.rest["neighbors"][name]
-        assert (one.interfaces, one.routes) == (there["network"]["interfaces"], there["network"]["routes"])
-        assert one.cages == there["rdma"]["cages"]
-    cluster.rest["failures"] = {"spark2": "timed out"}
-    assert fabric_checks.cables(cluster.context({"fabric"})) is None
-
-
-def test_the_settings_by_which_cables_are_judged():
-    """What the first machine's variables say; where neither they nor a documented default do, the planner's own."""
-    hosts = inventory(fabric_topology="ring", fabric_qos=None, fabric_cables=["spark1.0 switch"])
-    hosts["spark2"]["fabric_topology"] = "direct"
-    assert fabric_checks.fabric_settings(context({"fabric"}, hosts, variables={})) == Settings(
-        topology="ring", cables=["spark1.0 switch"]
-    )
-    assert fabric_checks.fabric_settings(context({"fabric"}, {}, variables={})) == Settings()
-
-
-@pytest.mark.parametrize(
-    ("count", "declared", "fact_", "one_cage", "kind"),
-    [
-        (3, "ring", "switch", False, "ring"),
-        (3, "auto", "ring", False, "ring"),
-        (3, "switch", "ring", False, ""),
-        (3, "auto", "switch", False, ""),
-        (3, "auto", None, False, "perhaps"),
-        (3, "auto", None, True, ""),
-        (2, "auto", None, False, ""),  # a pair with two cables
-    ],
-)
-def test_what_may_be_a_ring(count, declared, fact_, one_cage, kind):
-    facts = {f"spark{n + 1}": fact(f"spark{n + 1}", n, topology=fact_) for n in range(count) if fact_}
-    cluster = Cluster(inventory(count, fabric_topology=declared), nodes(count), facts)
-    crossed(cluster, [200.0] * count)
-    if one_cage:
-        cluster.nodes["spark1"] = nodes(1)["spark1"]
-    assert fabric_checks._ring(cluster.context({"fabric"}), "spark2") == kind
-
-
-@pytest.mark.parametrize(
-    ("interface_", "link", "mtu", "addresses"),
-    [
-        ({}, True, 9000, ()),
-        ({"state": "UP", "mtu": 1500, "addresses": None}, True, 1500, ()),
-        ({"state": "DOWN"}, False, 9000, ()),
-        ({"addresses": [{**OWN, "prefix": 16}, {**OWN, "address": "10.0.0.9", "prefix": None}]}, True, 9000,
-         ("10.0.0.9/24", "10.100.0.2/16")),
-        ({"addresses": [{**OWN, "address": "169.254.7.7"}, {**OWN, "address": "fd00::2", "family": "inet6"}]}, True,
-         9000, ()),
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize("up", [True, False])
-def test_what_is_not_told_of_a_half_counts_as_planned(interface_, link, mtu, addresses, up):
-    planned = rail(0, "10.100.0.2")
-    assert fabric_checks._effective(interface_, planned, up) == Effective(True, up, link, mtu, addresses)
-
-
-# --- the machines' checks, each asked directly
-
-SPACE = {"exists": False, "free": 2**30, "total": 2**40, "read_only": False}
-
-
-EVERYWHERE = ["0.0.0.0", "::"]
-
-
-def test_which_ports_every_layer_wants():
-    """One layer after the other, and none takes away what another one wants."""
-    hosts = inventory(
-        2,
-        engine_launch="ray",
-        gateway_listen=["enP7s7"],
-        gateway_port=8443,
-        observability_enabled=True,
-        observability_prometheus_port=9191,
-        observability_exporter_port=9101,
-        web_ui_enabled=True,
-        web_ui_port=3001,
-    )
-    for name in ("engine_port", "ray_port", "web_ui_port", "observability_exporter_port"):
-        hosts["spark2"][name] = 1  # the head's count
-    own = {
-        "engine": {("spark1", 8000): ("engine_port", EVERYWHERE)},
-        "observability": {
-            ("spark1", 9191): ("observability_prometheus_port", ["127.0.0.1"]),
-            ("spark1", 9101): ("observability_exporter_port", EVERYWHERE),
-            ("spark2", 9101): ("observability_exporter_port", EVERYWHERE),
-        },
-        "web_ui": {("spark1", 3001): ("web_ui_port", ["127.0.0.1"])},
-        "gateway": {("spark1", 8443): ("gateway_port", ["198.51.100.11"])},
-        "ray": {
-            ("spark1", 6379): ("ray_port", EVERYWHERE),
-            ("spark2", machine_checks.RAY_OF_NODES[0]): ("Ray", EVERYWHERE),
-            ("spark1", machine_checks.RAY_OF_HEAD[0]): ("Ray", EVERYWHERE),
-        },
-    }
-    asked = context(own, hosts, nodes=nodes(2))
-    found = machine_checks.wanted_ports(replace(asked, layers=tuple(own)))
-    assert {place: found.get(place) for ports in own.values() for place in ports} == {
-        place: wanted for ports in own.values() for place, wanted in ports.items()
-    }
-    assert ("spark2", machine_checks.RAY_OF_HEAD[0]) not in found
-    assert {place for place in found if place[1] == 1} == set()
-
-
-@pytest.mark.parametrize(
-    ("values", "ports"),
-    [
-        ({}, set()),
-        ({"observability_enabled": False}, set()),
-        ({"observability_enabled": True}, {9090, 9100}),
-        ({"observability_enabled": "true"}, {9090, 9100}),  # as -e and an inventory in INI give it
-        ({"observability_enabled": "false"}, set()),
-        ({"observability_enabled": True, "observability_state": "present"}, {9090, 9100}),
-        ({"observability_enabled": True, "observability_state": "absent"}, set()),
-    ],
-)
-def test_ports_of_the_observer_are_wanted_where_the_role_sets_it_up(values, ports):
-    found = machine_checks.wanted_ports(context({"observability"}, inventory(1, **values)))
-    assert {port for _host, port in found} == ports
-
-
-# --- everything that is found
+    return inject
 
 
 def not_read(message):
@@ -622,10 +210,10 @@ def not_read(message):
     return inject
 
 
-def venv(versions, who="spark2", **state):
+def venv(versions, **state):
     def inject(cluster):
-        cluster.nodes[who]["interpreters"] = versions
-        cluster.nodes[who]["environments"]["/opt/sparkmatrix/engine"].update(state)
+        cluster.nodes["spark2"]["interpreters"] = versions
+        cluster.nodes["spark2"]["environments"]["/opt/sparkmatrix/engine"].update(state)
 
     return inject
 
@@ -635,7 +223,7 @@ def listening(port_, address="0.0.0.0", process="nginx", unit=None, who="spark1"
 
 
 def settings_of(**values):
-    return rest(settings=pf.Settings(**values))
+    return rest(settings=base.Settings(**values))
 
 
 def clock(**offsets):
@@ -653,68 +241,113 @@ def memory(gib):
 RULE = {"priority": 9, "table": "52", "action": "lookup"}
 UNREAD = {"checked": False, "ok": None, "code": None, "message": ""}
 PATHS = {"exists": False, "free": 20 * 2**30, "total": 2**40, "read_only": False}
-SPACE = {**PATHS, "free": 2**30}
-LEFT = {"unit": "off.service", "file": "/x.sh", "line": "ip link set $i down", "netdevs": ["enp1s0f0np0"]}
-ADDED = {"master": None, "link": None, "addresses": []}
-LEASE = {"address": "192.168.7.9", "prefix": 24, "family": "inet", "scope": "global", "dynamic": True}
-
-
-def half_off(cluster):
-    cluster.nodes["spark2"]["rdma"]["cages"][0]["halves"][0].update(admin_up=False)
-
-
-LINK_LOCAL = {"address": "169.254.3.4", "prefix": 16, "family": "inet", "scope": "link"}
-
-
-def left(**changes):
-    """A unit or file that another guide left."""
-    return node("leftover_units", [{**LEFT, **changes}])
-
-
-def uplink(*devices):
-    """A lease on the first half, and default routes over these interfaces."""
-
-    def inject(cluster):
-        network = cluster.nodes["spark2"]["network"]
-        network["routes"] = [{"dst": "default", "dev": name, "table": "main"} for name in devices]
-        network["interfaces"][3]["addresses"].append(LEASE)
-
-    return inject
-
-
-def added(*items, over="lan", **masters):
-    """Further interfaces, and the one that the connection comes over."""
-
-    def inject(cluster):
-        network = cluster.nodes["spark2"]["network"]
-        network["interfaces"] += [{**ADDED, **item} for item in items]
-        network["connection_interface"] = over
-        for name, master in masters.items():
-            interface(name, master=master)(cluster)
-
-    return inject
-
-
-def locked(**values):
-    return every_of({"engine_recipe": "minimax-m2.7-awq", "engine_venv_requirements": ["vllm==0.33.0"], **values})
-
-
-def every_of(values):
-    return both(*(every(name, value) for name, value in values.items()))
-
-
-def own_interpreters(cluster):
-    """Another one on each machine."""
-    for name in ("spark2", "spark3", "spark4"):
-        venv({"python3": "3.12.3", "python3.10": "3.10.4", "python3.99": None}, name, exists=False)(cluster)
-    both(host("engine_python", "python3.10"), host("engine_python", "python3.99", "spark3"))(cluster)
-    cluster.nodes["spark4"]["interpreters"]["python3"] = None
-    cluster.nodes["spark4"]["environments"] = {"/srv/engine": {"exists": False}}
-    host("engine_venv_path", "/srv/engine", "spark4")(cluster)
-
-
 RAISED = {"memlock": 8388608, "nofile": 524288, "can_raise": False}
-# A fault, and the layers of the run; what is found is in the fixture.
+LEFT = {"unit": "disable-unused-nics.service", "file": "/usr/local/bin/x.sh", "line": "ip link set $i down"}
+
+
+LIKE_AN_OLD_NETWORK = ["10.200.0.0/24", "10.200.1.0/24"]
+
+
+# Rule: (fault, layers of the run).
+FAULTS = {
+    "severity": (rest(settings=base.Settings(severity={"clok": "warn"})), ALL),
+    "names": (lambda c: c.hosts.update({"spark_5": {"spark_rank": 4}}), ALL),
+    "rank_gaps": (both(no_facts, host("spark_rank", 7)), ALL),
+    "ranks": (both(no_facts, host("spark_rank", 0)), ALL),
+    "addresses": (host("ansible_host", "198.51.100.11"), ALL),
+    "unknown_variables": (host("fabric_mtuu", 1), ALL),
+    "types": (host("fabric_mtu", "x"), ALL),
+    "fabric_plan": (every("fabric_topology", "direct"), ALL),
+    "engine_plan": (every("engine_recipe", "qwen"), ALL),
+    "port_filter": (host("spark_port_filter_from", ["10.0.0.0/24", "office"]), ALL),
+    "hub_token": (every("artifacts_hub_token_file", "/none/token"), ALL),
+    "model_sources": (every("artifacts_sources", {"org/name": "controller:/none/name"}), ALL),
+    "keeper": (host("engine_hang_seconds", 6), ALL),
+    "gateway": (both(every("gateway_listen", ["enP7s7"]), every("gateway_paths", ["/metrics"])), ALL),
+    "limit": (rest(play_hosts=["spark1"]), ALL),
+    "not_answering": (reached, ALL),
+    "root": (node("uid", 1000), ALL),
+    "systemd": (node("systemd", False), ALL),
+    "python": (node("python", {"version": "3.8.1", "executable": "/p"}), ALL),
+    "gb10": (node("machine", {"is_gb10": False}), ALL),
+    "memory": (node("memory", {"total": 108 * base.GIB}), ALL),
+    "memory_differs": (node("memory", {"total": 60 * base.GIB}), ALL),
+    "disk": (node("paths", DISK), ALL),
+    "model_disk": (
+        both(every("engine_recipe", "qwen3-235b-a22b-gptq-int4"), node("paths", {MODEL: {"free": 3 * 10**10}})),
+        frozenset({"artifacts"}),
+    ),
+    "clock": (node("clock_offset", 60.0), ALL),
+    "commands": (node("commands", {}), ALL),
+    "clones": (node("machine_id", "1"), ALL),
+    "firmware_differs": (port(firmware="28.40.1000"), ALL),
+    "cma": (node("memory", {"total": 119 * base.GIB, "cma_total": 0, "cma_free": 2**30}), ALL),
+    "ports": (node("listening", [PORT], "spark1"), ALL),
+    "limits": (node("limits", {"memlock": 8388608, "nofile": 524288, "can_raise": False}), ALL),
+    "engine_python": (node("interpreters", {VENV: None, "python3": "3.12.3"}), ALL),
+    "gpu": (node("gpu", DEAD), ALL),
+    "pcie_error": (node("kernel_log", [AER]), ALL),
+    "session": (node("session", {"interface": "wlP9s9", "uuid": "u", "users": ["ann"], "secret": False}), ALL),
+    "low_power": (node("kernel_log", [LOST]), ALL),
+    "subnets": (interface("enP7s7", addresses=[{"address": "10.100.0.9", "prefix": 24, "scope": "global"}]), ALL),
+    "docker_subnet": (interface("docker0", addresses=[{"address": "10.100.1.1", "prefix": 16}]), ALL),
+    "management": (lambda c: c.nodes["spark2"]["network"].update(connection_interface="enp1s0f0np0"), ALL),
+    "vanished": (in_awx(new_fact(count=5)), {"fabric"}),
+    "readdressed": (new_fact(host="spark9"), ALL),
+    "management_address": (interface("enP7s7", addresses=[]), ALL),
+    "management_kept": (kept_on_wifi, ALL),
+    "management_reach": (
+        rest(reach={f"spark{n}": [dict(name="spark2", address="198.51.100.12", **LOST_WAY)] for n in (1, 3)}),
+        ALL,
+    ),
+    "fabric_fact": (lambda c: c.facts.update(spark2={}), LATER),
+    "nic_removed": (node("rdma", {"devices": [], "reason": "nic_removed"}), ALL),
+    "pcie_downtrained": (port(width=2), ALL),
+    "link_100g": (port(speed_gbps=100.0), ALL),
+    "one_half_only": (interface("enP2p1s0f0np0", addresses=[]), LATER),
+    "gpu_slow": (node("clocks", {"busy": 96, "celsius": 48, "mhz": 513, "slowed": []}), ALL),
+    "leftover_unit": (
+        node("leftover_units", [{"unit": "x.service", "file": "/x", "line": "ip", "netdevs": ["enp1s0f0np0"]}]),
+        ALL,
+    ),
+    "half_uplink": (
+        lambda c: c.nodes["spark2"]["network"].update(routes=[{"dst": "default", "dev": "enp1s0f0np0"}]),
+        {"fabric"},
+    ),
+    "one_half_only 2": (port(admin_up=False), LATER),
+    "routing_rules": (
+        lambda c: c.nodes["spark2"]["network"].update(
+            rules=[{"priority": 5270, "table": "52", "action": "lookup"}],
+            routes=[
+                {"dst": "default", "dev": "tailscale0", "table": "52"},
+                {"dst": "10.100.0.0/24", "type": "throw", "table": "52"},
+            ],
+        ),
+        {"fabric"},
+    ),
+    "wrong_mtu": (interface("enp1s0f0np0", mtu=1500), LATER),
+    "foreign_address": (
+        both(
+            new_fact(environment={"NCCL_IB_ADDR_RANGE": "10.100.0.0/16"}),
+            interface("enp1s0f0np0", addresses=[OWN, {**OWN, "address": "192.168.77.5"}]),
+            node("gids", [gid(0, "10.100.0.2"), gid(0, "192.168.77.5", index=5), gid(1, "10.100.1.2")]),
+        ),
+        ALL,
+    ),
+    "gid_missing": (node("gids", [gid(0, "10.100.0.2")]), ALL),
+    "gid_mismatch": (node("gids", [gid(0, "10.100.0.2", index=5), gid(1, "10.100.1.2")]), LATER),
+    "bond": (bonded, ALL),
+    "duplicate_mac": (interface("enp1s0f0np0", mac="48:21:0B:96:01:C0"), ALL),
+    "netplan_mode": (node("netplan_modes", {"/etc/netplan/40-cx7.yaml": "0644"}), ALL),
+    "lldpad": (node("units", {"lldpad.service": {"active": "active"}}), ALL),
+    "nccl_conf": (node("nccl", {"system": "2.28.9", "settings": {"/etc/nccl.conf": {"NCCL_IB_GID_INDEX": "3"}}}), ALL),
+    "cables": (both(every("fabric_topology", "ring"), listened("spark1.0 spark2.0 spark3.0 spark4.0 @sw1")), ALL),
+    "nccl_ring": (both(every("fabric_topology", "ring"), old_nccl("2.29.0")), ALL),
+    "web_ui": (both(every("web_ui_enabled", True), every("web_ui_runtime", "venv")), {"web_ui"}),
+    "compiler": (without_nvcc, {"engine"}),
+    "nccl_several": (both(every("fabric_topology", "switch"), old_nccl("2.28.9")), ALL),
+}
+# Other faults, and what is none.
 MORE = {
     **{
         f"not read: {' '.join(message.split())}": (not_read(message), ALL)
@@ -888,7 +521,7 @@ MORE = {
     "nobody has listened": (lambda c: c.facts.clear(), {"fabric"}),
     "ports are off": (
         both(every("fabric_topology", "ring"), listened("spark1.0 spark2.0 spark3.0 spark4.0 @sw1"),
-             half_off), {"fabric"}),
+             lambda c: c.nodes["spark2"]["rdma"]["cages"][0]["halves"][0].update(admin_up=False)), {"fabric"}),
     "files of NCCL": (
         node("nccl", {"system": "2.28.9", "settings": {"/etc/nccl.conf": {"NCCL_ALGO": "Ring", "NCCL_PROTO": "LL"},
              "/x": {"NCCL_IB_HCA": "=rocep1s0f0,roceP2p1s0f0"}}}), ALL),
@@ -912,157 +545,127 @@ MORE = {
     "an index that is exported": (
         both(new_fact(environment={"NCCL_IB_GID_INDEX": "3"}),
              node("gids", [gid(0, "10.100.0.2", index=5), gid(1, "10.100.1.2")])), LATER),
-    # Cables, ports and halves.
-    "not all machines can listen": (
-        both(every("fabric_topology", "ring"), listened("spark1.0 spark2.0 spark3.0 spark4.0 @sw1"), half_off,
-             rest(neighbors={})), {"fabric"}),
-    "cables as they should be": (
-        both(no_facts, every("fabric_topology", "switch"), listened("spark1.0 spark2.0 spark3.0 spark4.0 @sw1")),
-        {"fabric"}),
-    "cables as they should be, and ports are off": (
-        both(every("fabric_topology", "switch"), listened("spark1.0 spark2.0 spark3.0 spark4.0 @sw1"), half_off),
-        {"fabric"}),
-    "two cables of 100G on all but one": (lambda c: crossed(c, [100.0, 200.0, 100.0, 100.0]), {"fabric"}),
-    "alone, without a card": (
-        both(of(1), node("rdma", {"devices": [], "reason": "nic_removed"}, "spark1")), {"fabric"}),
-    "single, without a card": (
+    # -- what is over a half, or on it
+    "a machine alone without a card": (
         both(node("rdma", {"devices": [], "reason": "nic_removed"}), every("fabric_topology", "single")), {"fabric"}),
-    "no card, and nobody knows why": (node("rdma", {"devices": [], "reason": None}), {"fabric"}),
-    "a half has gone, and the layer": (lambda c: c.nodes["spark2"]["network"]["interfaces"].pop(), ALL),
-    "a foreign address without its GID": (
-        interface("enp1s0f0np0", addresses=[OWN, {**OWN, "address": "192.168.77.5"}]), ALL),
-    "a link-local address beside ours": (interface("enp1s0f0np0", addresses=[OWN, LINK_LOCAL]), {"engine"}),
-    "a link-local address, and no fact": (
-        both(no_facts, interface("enp1s0f0np0", addresses=[OWN, LINK_LOCAL])), {"engine"}),
-    "a GID that moved, and the layer": (node("gids", [gid(0, "10.100.0.2", index=5), gid(1, "10.100.1.2")]), ALL),
-    "a second address hides the one of the fact": (
-        node("gids", [gid(0, "10.9.9.9", index=2), gid(0, "10.100.0.2"), gid(1, "10.100.1.2")]), LATER),
-    "a second address outside the range": (
-        both(node("gids", [gid(0, "10.9.9.9", index=2), gid(0, "10.100.0.2"), gid(1, "10.100.1.2")]),
-             new_fact(environment={"NCCL_IB_ADDR_RANGE": "10.100.0.0/16"})), LATER),
-    "a fact that is not applied, and no address": (
-        both(new_fact(state="applying"), interface("enp1s0f0np0", addresses=[])), LATER),
-    "a MAC twice on one machine": (interface("enP2p1s0f0np0", mac="48:21:0b:96:02:c0"), ALL),
-    # What others set up.
-    "a bridge without members": (second_interface(name="br0", kind="bridge"), {"fabric"}),
+    "a bridge with the management and a half": (
+        both(second_interface(name="br0", kind="bridge"), interface("enP7s7", master="br0"),
+             interface("enp1s0f0np0", master="br0")), {"fabric"}),
     "a bond of the management": (
         both(second_interface(name="bond0", kind="bond"), second_interface(master="bond0")), {"fabric"}),
-    "the connection over a VLAN of a half": (
-        added({"name": "lan", "kind": "vlan", "link": "enp1s0f0np0"}), {"fabric"}),
-    "the connection over a VLAN of a bridge": (
-        added({"name": "lan", "kind": "vlan", "link": "br0"}, {"name": "br0", "kind": "bridge"},
-              enP2p1s0f0np0="br0"), {"fabric"}),
-    "a unit of another guide, and the half is off": (both(left(), port(admin_up=False)), {"engine"}),
-    "a unit of another guide, and another half is off": (
-        both(left(netdevs=["enP2p1s0f0np0"]), port(admin_up=False)), {"engine"}),
-    "a file that changes a half at every boot": (left(unit="", file="/etc/rc.local"), ALL),
-    "a file that changes a half, which is off": (
-        both(left(unit="", file="/etc/rc.local"), port(admin_up=False)), {"engine"}),
-    "a default route and a lease on a half": (uplink("enP7s7", "enp1s0f0np0"), {"fabric"}),
-    "a default route and a lease on a half, before a first run": (
-        both(no_facts, uplink("enP7s7", "enp1s0f0np0")), {"fabric"}),
-    "no default route but that of a half": (uplink("enp1s0f0np0"), {"fabric"}),
-    "the default route in the other cage": (uplink("enp1s0f1np1"), {"fabric"}),
-    "the way out is the cage that is not used": (
-        both(of(fabric_cages=[1]), no_facts, network(routes=[{"dst": "default", "dev": "enp1s0f0np0"}])), {"fabric"}),
-    "NCCL's settings as they are": (
-        node("nccl", {"settings": {"/etc/nccl.conf": {"NCCL_IB_HCA": "=rocep1s0f0,roceP2p1s0f0"}}}), {"engine"}),
-    **{
-        f"NCCL {version}, {declared} is declared, {topology} is applied": (
-            both(of(fabric_topology=declared), new_fact(topology=topology), old_nccl(version),
-                 node("nccl", {"system": None, "settings": {}})), {"engine"})
-        for declared, topology, version in (
-            ("ring", "switch", "2.30.7"), ("ring", "switch", "2.30.6"), ("auto", "ring", "2.28.9"),
-            ("auto", "switch", "2.28.9"), ("switch", "ring", "2.28.9"), ("ring", "switch", None))
-    },
-    "NCCL of what may be a ring, over sockets": (
-        both(of(fabric_transport="socket"), no_facts, lambda c: crossed(c, [200.0] * 4), old_nccl("2.28.9")),
+    "the connection over a VLAN on a half": (
+        both(network(connection_interface="lan"), second_interface(name="lan", kind="vlan", link="enp1s0f0np0")),
         {"fabric"}),
-    # A slip in the inventory readdresses nobody.
-    **{
-        f"{name}, {layer}": (slip, {layer})
-        for layer in ("fabric", "access")
-        for name, slip in {
-            "subnets the other way round": every("fabric_subnets", ["10.100.1.0/24", "10.100.0.0/24"]),
-            "a smaller subnet": every("fabric_subnets", ["10.100.0.0/25", "10.100.1.0/24"]),
-            "another offset": every("fabric_host_offset", 10),
-            "the address that it has": host("fabric_addresses", {"enp1s0f0np0": "10.100.0.2/24"}),
-            "more subnets behind the same": every(
-                "fabric_subnets", ["10.100.0.0/24", "10.100.1.0/24", "10.3.0.0/24", "10.3.1.0/24"]),
-            "a rank, before the fabric is applied": new_fact(state="applying", rank=3),
-            "a rank that is another": host("spark_rank", 5),
-            "one subnet": every("fabric_subnets", ["10.100.0.0/24"]),
-        }.items()
-    },
-    "a fabric of five, and no job of AWX": (new_fact(count=5), {"fabric"}),
-    "a fabric of three in a job of AWX": (in_awx(new_fact(count=3)), {"fabric"}),
-    "no fabric in a job of AWX": (in_awx(no_facts), {"fabric"}),
-    # Routes and subnets.
-    "a rule to a table of throws": (
-        network(rules=[RULE], routes=[{"dst": "default", "type": "throw", "table": "52"}]), {"fabric"}),
-    "a rule to an empty table": (
-        network(rules=[RULE], routes=[{"dst": "default", "dev": "tun0", "table": "main"}]), {"fabric"}),
-    "a rule, and no fabric": (
+    "the connection over a VLAN on a bridge with a half": (
+        both(network(connection_interface="lan"), second_interface(name="lan", kind="vlan", link="br0"),
+             second_interface(name="br0", kind="bridge"), interface("enP2p1s0f0np0", master="br0")), {"access"}),
+    "a half is off because of a unit": (
+        both(node("leftover_units", [{**LEFT, "netdevs": ["enp1s0f0np0"]}]), port(admin_up=False)), {"engine"}),
+    "a half is off, and a unit changes the other": (
+        both(node("leftover_units", [{**LEFT, "netdevs": ["enP2p1s0f0np0"]}]), port(admin_up=False)), {"engine"}),
+    "a half is off because of a file": (
+        both(node("leftover_units", [{**LEFT, "unit": "", "netdevs": ["enp1s0f0np0"]}]), port(admin_up=False)),
+        {"engine"}),
+    "a default route beside another": (routed("enp1s0f0np0", "enP7s7"), {"fabric"}),
+    "a default route in the other cage": (routed("enp1s0f1np1"), {"fabric"}),
+    "a default route in the cage that is left out": (
+        both(no_facts, every("fabric_cages", [1]), routed("enp1s0f0np0")), {"fabric"}),
+    "a lease on a half": (interface("enp1s0f0np0", addresses=[{**OWN, "dynamic": True}]), {"fabric"}),
+    "a link-local address beside ours": (
+        interface("enp1s0f0np0", addresses=[OWN, {**OWN, "address": "169.254.3.4", "scope": "link"}]), {"engine"}),
+    "a link-local address without a fabric": (
+        both(no_facts, interface("enp1s0f0np0", addresses=[OWN, {**OWN, "address": "169.254.3.4", "scope": "link"}])),
+        {"engine"}),
+    "a foreign address has no GID": (
+        interface("enp1s0f0np0", addresses=[OWN, {**OWN, "address": "192.168.77.5"}]), ALL),
+    "little is told of a half": (interface("enp1s0f0np0", mtu=None, state=None), LATER),
+    "a second GID hides the one of the fact": (
+        node("gids", [gid(0, "10.9.9.9", index=2), gid(0, "10.100.0.2"), gid(1, "10.100.1.2")]), LATER),
+    "a second GID outside the range": (
+        both(new_fact(environment={"NCCL_IB_ADDR_RANGE": "10.100.0.0/16"}),
+             node("gids", [gid(0, "10.9.9.9", index=2), gid(0, "10.100.0.2"), gid(1, "10.100.1.2")])), LATER),
+    "a fact under way tells nothing of its halves": (
+        both(new_fact(state="applying"), interface("enp1s0f0np0", addresses=[])), LATER),
+    "one MAC twice on one machine": (interface("enP2p1s0f0np0", mac="48:21:0b:96:02:c0"), ALL),
+    "rules of a VPN, and no fabric": (
         both(every("fabric_topology", "single"), network(rules=[{**RULE, "action": "unreachable"}])), {"fabric"}),
     **{
-        f"a subnet beside {name}": (there, {"fabric"})
-        for name, there in {
-            "an address of no known length": second_interface(addresses=[addressed("10.100.1.77", None)]),
-            "an address next to it": second_interface(addresses=[addressed("10.100.2.77", 23)]),
-            "an address of IPv6": second_interface(addresses=[addressed("fd00::1", 8)]),
-            "an address of the loopback": interface("lo", addresses=[addressed("10.100.1.77", 32)]),
-            "nothing that is known": network(interfaces=None, routes=None),
-            "a black hole": network(routes=[{"dst": "10.100.1.9", "type": "blackhole"}]),
-            "its own route and one of another": network(
-                routes=[{"dst": "10.100.0.0/24", "dev": "enp1s0f0np0"}, {"dst": "10.100.1.9", "dev": "tun0"}]),
-            # Everything, and everything in two halves as OpenVPN writes it: no other subnet would help.
-            "everything": network(routes=[{"dst": "0.0.0.0/0", "dev": "tun0"}]),
-            "everything in two": network(
-                routes=[{"dst": "0.0.0.0/1", "dev": "tun0"}, {"dst": "128.0.0.0/1", "dev": "tun0"}]),
-            "everything, in the main table": network(routes=[{"dst": "0.0.0.0/1", "dev": "tun0", "table": "main"}]),
-            "everything, in another table": network(routes=[{"dst": "0.0.0.0/0", "dev": "tun0", "table": "52"}]),
-            "half of everything, in another table": network(
-                routes=[{"dst": "0.0.0.0/1", "dev": "tun0", "table": "52"}]),
-            "a quarter of everything": network(routes=[{"dst": "0.0.0.0/2", "dev": "tun0"}]),
-            "link-local ones": both(
-                network(routes=[{"dst": "169.254.0.0/16", "dev": "tun0"}]),
-                every("fabric_subnets", ["169.254.1.0/24", "10.100.1.0/24"])),
+        f"the fabric's subnets and {what}": (both(SECOND, there), {"fabric"})
+        for what, there in {
+            "an address without a length": second_interface(addresses=[addressed("10.100.1.77", None)]),
+            "a wider network": second_interface(addresses=[addressed("10.100.2.77", 22)]),
+            "IPv6": second_interface(addresses=[addressed("fd00::1", 8)]),
+            "lo": interface("lo", addresses=[addressed("10.100.1.77", 32)]),
+            "nothing read": network(interfaces=None, routes=None),
+            "a blackhole": network(routes=[{"dst": "10.100.1.9", "type": "blackhole"}]),
+            "all in two halves": network(routes=[{"dst": "0.0.0.0/1", "dev": "tun0", "table": "main"}]),
+            "all in two halves of another table": network(routes=[{"dst": "0.0.0.0/1", "dev": "t", "table": "52"}]),
+            "link-local": network(routes=[{"dst": "169.254.0.0/16", "dev": "tun0"}]),
         }.items()
     },
-    # Machines.
+    # -- slips in the inventory
     **{
-        f"a session of {profile}, headless: {headless}": (
-            both(node("session", profile), every("os_stabilization_headless", headless)), {"os_stabilization"})
-        for profile, headless in (
-            ({"users": [], "secret": False}, True), ({"users": ["ann"], "secret": True}, False),
-            ({"users": ["ann"], "secret": True}, "false"), (None, True))  # as -e and an inventory in INI give it
-    },
-    "neither clock nor GPU can be read": (both(node("clocks", None), node("gpu", UNREAD)), {"verify"}),
-    "of two clocks the one that agrees with the controller": (both(of(2), clock(spark1=-90.0)), {"fabric"}),
-    **{
-        f"paths of file systems: {name}": (node("paths", paths), ALL)
-        for name, paths in {
-            "two of three": {"/a": SPACE, "/b": SPACE, "/c": {**SPACE, "total": 2**41}},
-            "one read-only": {"/a": SPACE, "/b": {**SPACE, "read_only": True}},
-            "one is there": {"/a": {**SPACE, "exists": True}, "/b": SPACE},
-            "one has a byte too little": {"/a": PATHS, "/b": {**PATHS, "free": 20 * 2**30 - 1}},
+        f"slip: {name}": (slip, {"fabric"})
+        for name, slip in {
+            "subnets in another order": every("fabric_subnets", ["10.100.1.0/24", "10.100.0.0/24"]),
+            "another length": every("fabric_subnets", ["10.100.0.0/25", "10.100.1.0/24"]),
+            "another offset": every("fabric_host_offset", 10),
+            "the address it has": host("fabric_addresses", {"enp1s0f0np0": "10.100.0.2/24"}),
+            "more subnets behind": every(
+                "fabric_subnets", ["10.100.0.0/24", "10.100.1.0/24", "10.3.0.0/24", "10.3.1.0/24"]),
+            "under way": new_fact(state="applying", rank=3),
         }.items()
     },
-    "no interpreter is known": (venv({}, exists=False), {"ray"}),
-    "an old Python beside a good environment": (venv({"python3": "3.10.4", VENV: "3.12.1"}), {"ray"}),
-    "each machine has an interpreter of its own": (own_interpreters, {"ray"}),
-    # The lock of the collection is for one Python: pip would say nothing but that hashes do not match.
+    "more machines before, and no job": (new_fact(count=5), {"access"}),
+    "fewer machines before": (in_awx(new_fact(count=3)), {"access"}),
+    "a job, and no fabric": (in_awx(no_facts), {"access"}),
+    # -- NCCL
     **{
-        f"the lock and Python {version}{name}": (
-            both(locked(**values), venv({"python3": version, VENV: version}, exists=made)), {"ray"})
-        for version, made, name, values in (
-            ("3.12.3", False, "", {}), ("3.13.1", False, "", {}), ("3.11.2", False, "", {}),
-            ("3.13.1", True, ", made already", {}),
-            ("3.13.1", False, ", of the user's own", {"engine_venv_lock": "my.txt"}),
-            ("3.13.1", False, ", in an image", {"engine_runtime": "container"}),
-            ("3.13.1", False, ", for another version", {"engine_venv_requirements": ["vllm==0.32.0"]}))
+        f"NCCL {version}, asked for {declared}, there is {topology}": (
+            both(every("fabric_topology", declared), new_fact(topology=topology), old_nccl(version)), {"engine"})
+        for declared, topology, version in (
+            ("ring", "switch", "2.30.7"), ("ring", "switch", "2.30.6"), ("auto", "ring", "2.28.9"),
+            ("switch", "ring", "2.29.3"),
+        )
     },
+    # -- machines
+    "a clock of two machines": (two(clock(spark1=-90.0)), {"fabric"}),
+    "the GPU is slow, and nobody can ask it": (both(node("clocks", None), node("gpu", UNREAD)), {"verify"}),
+    "a session, and the desktop stays": (
+        both(node("session", {"interface": "w", "uuid": "u", "users": ["ann"], "secret": True}),
+             every("os_stabilization_headless", "false")), {"os_stabilization"}),
+    "ports of an observer that is off": (
+        both(every("observability_enabled", "false"), listening(9090)), {"observability"}),
+    "ports of an observer that goes": (
+        both(every("observability_enabled", True), every("observability_state", "absent"), listening(9090)),
+        {"observability"}),
+    **{
+        f"{what} of the lock": (
+            both(every("engine_recipe", "minimax-m2.7-awq"), every("engine_venv_requirements", ["vllm==0.33.0"]),
+                 venv({"python3": version, VENV: version}, exists=made), *values), {"ray"})
+        for what, version, made, values in (
+            ("the Python", "3.12.3", False, ()), ("another Python than that", "3.13.1", False, ()),
+            ("another Python, and an environment as that", "3.13.1", True, ()),
+            ("a lock in place", "3.13.1", False, (every("engine_venv_lock", "my.txt"),)),
+            ("an image in place", "3.13.1", False, (every("engine_runtime", "container"),)),
+        )
+    },
+    "read-only besides": (
+        node("paths", {"/opt/x": {**PATHS, "free": 2**30}, "/opt/y": {**PATHS, "free": 2**30, "read_only": True}}),
+        ALL),
+    "no openssl for an authority of its own": (
+        both(every("gateway_listen", ["enP7s7"]), every("gateway_tls", "own_ca")), {"gateway"}),
+    "cables that fit, and a port is off": (
+        both(every("fabric_topology", "switch"), listened("spark1.0 spark2.0 spark3.0 spark4.0 @sw1"),
+             lambda c: c.nodes["spark2"]["rdma"]["cages"][0]["halves"][0].update(admin_up=False)), {"fabric"}),
+    "not all can listen": (both(no_facts, every("fabric_topology", "ring"),
+        lambda c: [one["rdma"].update(cages=[{}]) for one in c.nodes.values()]), {"fabric"}),
+    "a list that is none": (every("fabric_subnets", "odd"), {"fabric"}),
 }  # fmt: skip
+
+
+def judge(cluster, layers):
+    return pf.run(pf.JUDGES, cluster.context(layers))
 
 
 def test_what_is_found_in_every_fault():
@@ -1070,5 +673,179 @@ def test_what_is_found_in_every_fault():
     for name, (inject, layers) in {**FAULTS, **MORE}.items():
         cluster = Cluster()
         inject(cluster)
-        told[name] = [found for check, one in judge(cluster, layers) for found in of_findings([one], check.name)]
+        told[name] = [found for rule, one in judge(cluster, layers) for found in of_findings([one], rule.id)]
     hold("preflight", told.items())
+
+
+@pytest.mark.parametrize("name", pf.JUDGES)
+def test_one_fault_is_one_finding_of_its_rule(name):
+    inject, layers = FAULTS[name]
+    cluster = Cluster()
+    inject(cluster)
+    made = judge(cluster, layers)
+    (own,) = [finding for rule, finding in made if rule.id == name]
+    assert own.severity == base.SEVERITIES[RULES[name].severity]
+    assert own.why and own.remedy
+    # One cause may have another effect too (an old NCCL on one machine is a skew); it never turns up somewhere else.
+    assert {rule.id for rule, _finding in made} <= {name, "firmware_differs"}
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [ALL, LATER, {"fabric"}, {"engine"}, {"os_stabilization"}, set()],
+    ids=["all", "after fabric", "fabric", "engine", "os_stabilization", "none"],
+)
+def test_a_healthy_cluster_has_no_finding_at_all(layers):
+    assert [str(finding) for _rule, finding in judge(Cluster(), layers)] == []
+
+
+@pytest.mark.parametrize("name", ["clock", "management_kept", "ranks", "severity"])
+@pytest.mark.parametrize("level", base.LEVELS)
+def test_every_severity(name, level):
+    inject, layers = FAULTS[name]
+    cluster = Cluster()
+    inject(cluster)
+    wanted = {**getattr(cluster.rest.get("settings"), "severity", {}), name: level}
+    cluster.rest["settings"] = base.Settings(severity=wanted)
+    made = {finding.severity for rule, finding in judge(cluster, layers) if rule.id == name}
+    expected = RULES[name].severity if RULES[name].fixed else level
+    assert made == ({base.SEVERITIES[expected]} if expected != base.SKIP else set())
+
+
+def test_rails_of_a_ring_as_they_are_planned_keep_their_addresses():
+    """What the planner gives, the check knows as unchanged: pairs of subnets follow from both ends of a cable."""
+    hosts = inventory(4, fabric_host_offset=10)
+    settings = Settings(topology="ring", subnets=["10.100.0.0/24", "10.100.1.0/24"], allow_large_ring=True)
+    planned = fabric_plan.plan(ring(4), settings).facts
+    facts = {host: json.loads(dump(replace(one, state="applied"))) for host, one in planned.items()}
+    assert len({rail.address for one in planned.values() for rail in one.rails}) == 16
+    cluster = Cluster(hosts=hosts, facts=facts)
+
+    def readdressed(cluster):
+        return [one for rule, one in judge(cluster, {"fabric"}) if rule.id == "readdressed"]
+
+    assert not readdressed(cluster)
+    cluster.hosts["spark3"]["spark_rank"], cluster.hosts["spark4"]["spark_rank"] = 3, 2
+    assert {"spark3", "spark4"} <= {one.host for one in readdressed(cluster)}
+    del cluster.hosts["spark4"], cluster.nodes["spark4"]
+    cluster.hosts["spark3"]["spark_rank"] = 2
+    assert not readdressed(cluster)
+
+
+def test_who_has_to_reach_whom():
+    cluster = Cluster(inventory(2), nodes(2), {})
+    assert pf.peers(cluster.context({"access"})) == [
+        {"name": "spark1", "address": "198.51.100.11"},
+        {"name": "spark2", "address": "198.51.100.12"},
+    ]
+    assert pf.peers(cluster.context({"os_stabilization"})) == []
+    cluster.rest["settings"] = base.Settings(severity={"management_reach": "skip"})
+    assert pf.peers(cluster.context({"access"})) == []
+
+
+@pytest.mark.parametrize(
+    ("layers", "hosts", "rest", "unknown"),
+    [
+        ({"fabric"}, inventory(), NOBODY, True),
+        ({"engine"}, inventory(), NOBODY, False),
+        ({"fabric"}, inventory(2), NOBODY, True),
+        ({"fabric"}, inventory(1), NOBODY, False),
+        ({"fabric"}, {}, NOBODY, False),
+        ({"fabric"}, inventory(fabric_topology="single"), NOBODY, False),
+        ({"fabric"}, inventory(), {**NOBODY, "failures": {"spark2": "timed out"}}, False),
+        ({"fabric"}, inventory(fabric_state="absent"), NOBODY, False),
+        ({"fabric"}, inventory(fabric_neighbor_probe="never"), NOBODY, False),
+        # After an earlier run.
+        ({"fabric"}, inventory(), {}, False),
+        ({"fabric"}, inventory(), {"variables": {}}, False),
+        ({"fabric"}, inventory(fabric_topology="switch"), {}, False),
+        ({"fabric"}, inventory(fabric_topology="ring"), {}, True),
+        ({"fabric"}, inventory(2), {"earlier": {"spark1": fact()}}, True),
+        (
+            {"fabric"},
+            inventory(2),
+            {"earlier": {"spark1": fact(), "spark2": fact("spark2", 1, state="applying")}},
+            True,
+        ),
+    ],
+)
+def test_when_the_machines_have_to_listen(layers, hosts, rest, unknown):
+    assert fabric_checks.cables_unknown(context(layers, hosts, **rest)) is unknown
+
+
+def test_what_the_listeners_are_told():
+    hosts, there = inventory(fabric_neighbor_timeout_s=25), nodes()
+    del hosts["spark3"]["ansible_host"], there["spark2"]["rdma"]
+    told = {"cluster": "spark1 spark2 spark3 spark4 198.51.100.11 198.51.100.12 198.51.100.14", "timeout": 25.0}
+    fresh = context({"fabric"}, hosts, nodes=there, earlier={})
+    assert fabric_checks.listeners(fresh, 3) == {"nodes": ["spark1", "spark3", "spark4"], **told}
+    assert fabric_checks.listeners(fresh, 2) == {"nodes": [], **told}
+    assert fabric_checks.listeners(context({"fabric"}, hosts, nodes=there), 3) == {"nodes": [], **told}
+    assert fabric_checks.listeners(context({"fabric"}, {}), 3) == {"nodes": [], "cluster": "", "timeout": 10.0}
+
+
+def test_the_cables_are_judged_by_what_each_machine_says(monkeypatch):
+    monkeypatch.setattr(fabric_checks, "judge_cables", lambda nodes, settings: (nodes, settings))
+    cluster = Cluster(hosts=inventory(fabric_topology="ring", fabric_mtu=1500))
+    listened("spark1.0 spark2.0 spark3.0 spark4.0 @sw1")(cluster)
+    second_interface(name="wlP9s9", addresses=[addressed("192.0.2.7")])(cluster)
+    both(host("fabric_management_address", "192.0.2.7"), host("fabric_cages", ["0"]))(cluster)
+    interface("enP7s7", "spark3", addresses=[])(cluster)  # said by management_address
+    asked, settings = fabric_checks.cables(cluster.context({"fabric"}))
+    assert settings == Settings("ring", ["10.100.0.0/24", "10.100.1.0/24"], 1, 1500)
+    assert [(name, one.rank, one.management_address, one.management_interface) for name, one in asked.items()] == [
+        ("spark1", 0, "198.51.100.11", "enP7s7"),
+        ("spark2", 1, "192.0.2.7", "wlP9s9"),
+        ("spark3", 2, "0.0.0.0", ""),
+        ("spark4", 3, "198.51.100.14", "enP7s7"),
+    ]
+    assert [one.use_cages for one in asked.values()] == ["auto", (0,), "auto", "auto"]
+    for name, one in asked.items():
+        there = cluster.nodes[name]
+        assert one.neighbors == cluster.rest["neighbors"][name]
+        assert (one.interfaces, one.routes) == (there["network"]["interfaces"], there["network"]["routes"])
+        assert one.cages == there["rdma"]["cages"]
+    cluster.rest["failures"] = {"spark2": "timed out"}
+    assert fabric_checks.cables(cluster.context({"fabric"})) is None
+
+
+EVERYWHERE = ["0.0.0.0", "::"]
+
+
+def test_which_ports_every_layer_wants():
+    """One layer after the other, and none takes away what another one wants."""
+    hosts = inventory(
+        2,
+        engine_launch="ray",
+        gateway_listen=["enP7s7"],
+        gateway_port=8443,
+        observability_enabled=True,
+        observability_prometheus_port=9191,
+        observability_exporter_port=9101,
+        web_ui_enabled=True,
+        web_ui_port=3001,
+    )
+    for name in ("engine_port", "ray_port", "web_ui_port", "observability_exporter_port"):
+        hosts["spark2"][name] = 1  # the head's count
+    own = {
+        "engine": {("spark1", 8000): ("engine_port", EVERYWHERE)},
+        "observability": {
+            ("spark1", 9191): ("observability_prometheus_port", ["127.0.0.1"]),
+            ("spark1", 9101): ("observability_exporter_port", EVERYWHERE),
+            ("spark2", 9101): ("observability_exporter_port", EVERYWHERE),
+        },
+        "web_ui": {("spark1", 3001): ("web_ui_port", ["127.0.0.1"])},
+        "gateway": {("spark1", 8443): ("gateway_port", ["198.51.100.11"])},
+        "ray": {
+            ("spark1", 6379): ("ray_port", EVERYWHERE),
+            ("spark2", machine_checks.RAY_OF_NODES[0]): ("Ray", EVERYWHERE),
+            ("spark1", machine_checks.RAY_OF_HEAD[0]): ("Ray", EVERYWHERE),
+        },
+    }
+    asked = context(own, hosts, nodes=nodes(2))
+    found = machine_checks.wanted_ports(replace(asked, layers=tuple(own)))
+    assert {place: found.get(place) for ports in own.values() for place in ports} == {
+        place: wanted for ports in own.values() for place, wanted in ports.items()
+    }
+    assert ("spark2", machine_checks.RAY_OF_HEAD[0]) not in found
+    assert {place for place in found if place[1] == 1} == set()

@@ -15,7 +15,6 @@ import pytest
 import report_samples as samples
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report import page
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.view import view
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.causes import CAUSES
 
 VOID = {"meta", "br"}
 # In XML notation they close themselves.
@@ -150,9 +149,9 @@ def test_an_example_says_so_first():
 
 def test_the_gallery_has_every_cause_with_its_remedy():
     text = Page(TEXTS["gallery"]).text
-    for cause in CAUSES:
+    for cause in samples.FAULTS:
         for words in (cause.title, cause.why, cause.remedy, cause.otherwise, cause.source):
-            assert " ".join(words.split()) in text, cause.name
+            assert " ".join(words.split()) in text, cause.id
 
 
 def test_the_verdict_comes_before_all_else_and_the_remedy_before_the_evidence():

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 
 import pytest
@@ -27,7 +26,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.obser
     Weights,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import causes, doctor, limits
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules import limits
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import doctor
 from rules import hold, of_verdicts
 from status_documents import ELSEWHERE, SERVICE, said
 
@@ -385,17 +385,17 @@ def test_what_is_found_of_every_fault():
         **{name: {"observed": observed} for name, observed in NOT_MEASURED.items()},
         **MORE,
         "findings of preflight": findings_of(
-            finding("versions", "all 2 sparks", "warning"),
+            finding("firmware_differs", "all 2 sparks", "warning"),
             finding("clones", "spark1, spark2"),
             finding("severity", "preflight_severity"),
-            finding("pcie", device="rocep1s0f0"),
+            finding("pcie_downtrained", device="rocep1s0f0"),
             finding("gpu", severity="info", found="not checked: no CUDA"),
             finding("low_power", severity="info", found="came back"),
         ),
-        "a check finds two things": findings_of(finding("pcie"), finding("pcie", "spark1")),
+        "a check finds two things": findings_of(finding("pcie_downtrained"), finding("pcie_downtrained", "spark1")),
         "one of two does not answer": {
             "observed": {**HEALTHY, "spark2": "it was not asked"},
-            **findings_of(finding("reached", "spark2, spark3")),
+            **findings_of(finding("not_answering", "spark2, spark3")),
         },
     }
     usual = run().verdicts
@@ -408,10 +408,10 @@ def test_what_is_found_of_every_fault():
     ("checks", "count", "words"),
     [
         ((), 2, ["2 of 2 checks before a run find nothing"]),
-        (("a",), 2, ["a", "1 of 2 checks before a run find nothing"]),
-        (("a", "a"), 2, ["a", "a", "1 of 2 checks before a run find nothing"]),
-        (("a", "b"), 2, ["a", "b"]),
-        (("a", "b"), 1, ["a", "b"]),
+        (("gpu",), 2, ["gpu", "1 of 2 checks before a run find nothing"]),
+        (("gpu", "gpu"), 2, ["gpu", "gpu", "1 of 2 checks before a run find nothing"]),
+        (("gpu", "clock"), 2, ["gpu", "clock"]),
+        (("gpu", "clock"), 1, ["gpu", "clock"]),
         ((), 0, []),
     ],
 )
@@ -452,22 +452,16 @@ def finding(check, host="spark2", severity="error", found="x", device=""):
     return {"check": check, "host": host, "severity": severity, "found": found, "remedy": "do", "device": device}
 
 
-@pytest.mark.parametrize("check", [one.name for one in preflight_checks.HOST_CHECKS])
-def test_each_check_of_preflight_has_a_cause(check):
-    (found,) = worse(run(findings=[finding(check, device="d")]))
-    assert found == (doctor.CAUSES.get(check, "preflight"), "fail", ("spark2",), "d")
-
-
-def test_checks_that_have_a_cause_exist():
-    assert set(doctor.CAUSES) | doctor.HALVES <= {one.name for one in preflight_checks.HOST_CHECKS}
+def test_rules_about_a_half_are_checks():
+    assert set(preflight_checks.HOSTS) >= doctor.HALVES
 
 
 @pytest.mark.parametrize(
     ("made", "expected"),
     [
-        (finding("versions", "all 2 sparks", "warning"), [("firmware_differs", "warn", HOSTS, "")]),
-        (finding("clones", "spark1, spark2"), [("preflight", "fail", HOSTS, "")]),
-        (finding("severity", "preflight_severity"), [("preflight", "fail", (), "")]),
+        (finding("firmware_differs", "all 2 sparks", "warning"), [("firmware_differs", "warn", HOSTS, "")]),
+        (finding("clones", "spark1, spark2"), [("clones", "fail", HOSTS, "")]),
+        (finding("severity", "preflight_severity"), [("severity", "fail", (), "")]),
         (finding("gpu", severity="info", found="not checked: no CUDA"), [("", "unknown", ("spark2",), "")]),
         (finding("low_power", severity="info", found="came back"), []),
     ],
@@ -478,19 +472,7 @@ def test_a_finding_becomes_a_verdict(made, expected):
 
 def test_a_machine_that_does_not_answer_is_told_once():
     observed = {**HEALTHY, "spark2": "it was not asked"}
-    assert worse(run(observed, findings=[finding("reached")])) == [("not_answering", "fail", ("spark2",), "")]
-
-
-# --- the causes
-
-
-def test_causes_have_one_entry_each_and_say_everything():
-    names = [one.name for one in causes.CAUSES]
-    assert len(names) == len(set(names))
-    for one in causes.CAUSES:
-        assert re.fullmatch("[a-z][a-z0-9_]*", one.name)
-        assert all((one.title, one.why, one.remedy, one.otherwise, one.source))
-        assert not one.title.endswith(".") and not one.remedy.endswith(".")
+    assert worse(run(observed, findings=[finding("not_answering")])) == [("not_answering", "fail", ("spark2",), "")]
 
 
 def test_an_engine_that_does_not_tell_its_options_is_no_engine_that_has_them():

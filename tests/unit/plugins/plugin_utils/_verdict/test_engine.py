@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import engine, limits
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules import limits
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import engine
 from engine_plans import cluster_plans
 from rules import hold, of_verdicts
 

@@ -9,7 +9,7 @@ import pathlib
 import pytest
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import limits
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules import limits
 
 ROOT = pathlib.Path(__file__).resolve().parents[5]
 

@@ -16,8 +16,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.results 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run import Answer
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Size, Verdict
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings, plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.limits import limits
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import nccl
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.limits import limits
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.nccl import Judged, from_ranks, judge, lines
 from fabric_inputs import ring, wired
 

@@ -14,12 +14,13 @@ import pytest
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Limit, Machine, Rdma, load
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import planner
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import causes, planners
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import verdict
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import planners
 from engine_plans import cluster_plans
 
 HOSTS = ("spark1", "spark2")
 LIMIT = Limit(90, "Gb/s", "least", "docs/fabric.md", "this collection", "fabric_bandwidth_good_gbps")
-SLOW = causes.verdict(
+SLOW = verdict(
     "rdma_rate",
     "half",
     "13 Gb/s",
@@ -30,8 +31,8 @@ SLOW = causes.verdict(
     limit=LIMIT,
     evidence=["65536 5000 0.00 13.01"],
 )
-UNKNOWN = causes.verdict("nccl", "cluster", "nccl-tests is not installed", outcome="unknown")
-FINE = causes.verdict("answer", "service", "32 tokens in 1 s", outcome="pass")
+UNKNOWN = verdict("nccl", "cluster", "nccl-tests is not installed", outcome="unknown")
+FINE = verdict("answer", "service", "32 tokens in 1 s", outcome="pass")
 
 
 def judged(*parts, **options):

@@ -13,8 +13,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
     Service,
     Serving,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.limits import limits
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import serving
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.limits import limits
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.serving import Measured
 from hypothesis import given
 from hypothesis import strategies as st
