@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe as engine_probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import (
@@ -32,6 +31,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.servic
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import ENTRY, UserSettings
 from engine_asked import GPU, facts
 from engine_asked import recipe as big
+from rules import hold, of_findings
 
 HOSTS = ["spark1", "spark2", "spark3", "spark4"]
 CHAT = {"name": "chat", "nodes": ["spark1", "spark2"], "served_model_name": "chat"}
@@ -44,21 +44,15 @@ def recipe(**values):
     return big(**{"weights_gb": 20, "context": 4096, "concurrency": 2, **values})
 
 
-def made(*entries, count=4, firewall=True, fabric=None, memory=None, **of_recipe):
+def made(*entries, count=4, firewall=True, fabric=None, only_print=False, **of_recipe):
     read, findings = engine_services.read(entries, HOSTS[:count])
     assert not findings
     services = []
     for entry in read:
-        given = engine_services.over({"requirements": GPU, "launch": "ray"}, entry)
+        given = engine_services.over({"requirements": GPU, "launch": "ray", "only_print": only_print}, entry)
         settings = UserSettings(**{**given, "image_build": image_build.parse(given.get("image_build"))})
         services.append(Service(entry, recipe(**of_recipe), settings))
-    return engine_services.plan(services, fabric or facts(count), memory or {}, firewall=firewall, given=len(entries))
-
-
-def problems(*entries, **options):
-    result = made(*entries, **options)
-    assert not result.plans
-    return [str(finding) for finding in result.findings if finding.severity == "error"]
+    return engine_services.plan(services, fabric or facts(count), {}, firewall=firewall, given=len(entries))
 
 
 def test_one_service_is_the_list_with_one_entry():
@@ -154,28 +148,6 @@ def test_the_cache_is_pinned_unless_that_is_switched_off():
         assert ("--kv-cache-memory-bytes" in words) == pinned
 
 
-def test_a_share_that_is_too_small_is_refused_with_numbers():
-    entries = ({**SMALL, "nodes": ["spark1"], "memory_share": 0.1}, {**CODE, "nodes": ["spark1"], "memory_share": 0.9})
-    (problem,) = problems(*entries)
-    assert problem.startswith("small: recipe big: the model does not fit: 9.7 GiB of 121.6 GiB (assumed) at 0.08")
-    assert problem.endswith("Or give it a larger memory_share than 0.1.")
-
-
-def test_findings_name_the_key_of_the_entry():
-    architecture = {"layers": 94, "attention_heads": 64, "kv_heads": 4, "head_dim": 128, "max_context": 4096}
-    found = problems({**CHAT, "context": 9999}, {**CODE, "engine": "other"}, architecture=architecture)
-    assert found[0] == "chat: context: 9999 is above the model's 4096 tokens. Use at most 4096."
-    assert found[1].startswith("code: engine: 'other' is not known")
-    (alone,) = problems({"name": "chat", "context": 9999}, architecture=architecture)
-    assert alone.startswith("chat: context: 9999 is above")
-
-
-def test_without_entries_findings_name_the_variables():
-    (service,) = [Service(engine_services.read([], HOSTS)[0][0], recipe(), UserSettings(engine="other"))]
-    (problem,) = engine_services.plan([service], facts(4), {}).findings
-    assert str(problem).startswith("engine_name: 'other' is not known")
-
-
 def test_what_messages_name_is_an_option_of_a_service():
     """In an entry it is a key, else a variable of the role."""
     keys, roles = (
@@ -195,53 +167,11 @@ def test_what_messages_name_is_an_option_of_a_service():
     assert {"context", "port", "options", "gpu_memory_utilization"} <= named <= keys
 
 
-def test_all_findings_at_once():
-    entries = (
-        {**CHAT, "nodes": ["spark1", "spark2"]},
-        {**CODE, "nodes": ["spark2", "spark3"], "port": 8000},
-        {**SMALL, "nodes": ["spark4"], "served_model_name": "chat", "port": 6379},
-        {"name": "last", "nodes": ["spark4"], "port": 80, "served_model_name": "last", "requirements": GPU},
-    )
-    entries = tuple({key: value for key, value in entry.items() if key != "requirements"} for entry in entries)
-    assert [problem.split(". ")[0] for problem in problems(*entries)] == [
-        "spark2: its services have more than its memory: chat 1 + code 1 = 2",
-        "spark2: 2 of its services span several nodes: chat, code",
-        "spark4: its services have more than its memory: small 1 + last 1 = 2",
-        "engine_services code: port 8000 is that of chat too",
-        "engine_services small: port 6379 is the one of Ray",
-        "last: port: 80 is out of its range",
-        "engine_services small: it serves the model chat, and so does chat: clients could not tell them apart",
-    ]
-
-
-def test_where_ranks_meet_nobody_serves():
-    """The head of one service may be a node of another, whose ranks meet at its address."""
-    entries = (
-        {**CHAT, "nodes": ["spark1", "spark2"], "rendezvous_port": 8001},
-        {**CODE, "nodes": ["spark3"], "port": 8001},
-        {**SMALL, "nodes": ["spark4"], "port": 29550, "rendezvous_port": 70000},
-    )
-    assert [problem.split(". ")[0] for problem in problems(*entries)] == [
-        "engine_services code: port 8001 is the one where the ranks of chat meet (rendezvous_port)",
-        "engine_services small: port 29550 is the one of vLLM's data parallel ranks",
-        "small: rendezvous_port: 70000 is out of its range",
-    ]
-
-
-def test_ports_of_ray_are_no_ports_of_a_service():
-    entries = ({**CHAT, "nodes": ["spark1", "spark2"]}, {**SMALL, "nodes": ["spark4"], "port": 21001})
-    assert [problem.split(". ")[0] for problem in problems(*entries)] == [
-        "engine_services small: port 21001 is one of Ray's"
-    ]
-
-
 def test_one_environment_has_one_list_of_packages():
     entries = (
         {**CHAT, "nodes": ["spark1"], "memory_share": 0.5},
         {**CODE, "nodes": ["spark1"], "memory_share": 0.5, "venv_requirements": ["vllm==0.32.0"]},
     )
-    (problem,) = problems(*entries)
-    assert "on spark1 it needs other packages in /opt/sparkmatrix/engine than chat" in problem
     plans = made(entries[0], {**entries[1], "venv_path": "/opt/other"}).plans
     assert [item.path for item in plans["spark1"].environments] == ["/opt/sparkmatrix/engine", "/opt/other"]
 
@@ -271,26 +201,6 @@ def test_sglang_and_tensorrt_llm_are_kept_to_their_part():
     assert f"max_tokens: {tokens}\n" in part.engine.files[path]
 
 
-def test_alone_they_take_their_share():
-    argv = made({"name": "chat", "engine": "sglang", "runtime": "container", "nodes": ["spark1"]}).plans["spark1"]
-    assert "--max-total-tokens" not in argv.here[0].engine.command.words
-
-
-def test_a_cache_that_is_not_a_number_of_tokens_cannot_be_limited():
-    shape = {"layers": 94, "attention_heads": 64, "kv_heads": 4, "head_dim": 128}
-    entries = (BESIDE[0], {**BESIDE[1], "engine": "sglang"})
-    found = problems(*entries, architecture={**shape, "sliding_layers": 47, "sliding_window": 1024})
-    assert any("sglang takes a share" in problem and "cannot be given a part" in problem for problem in found)
-
-
-def test_without_a_key_nothing_listens_on_the_network():
-    found = problems(
-        CHAT,
-        {**CODE, "engine": "sglang", "runtime": "venv", "venv_path": "/opt/s", "venv_requirements": ["sglang==0.5.23"]},
-    )
-    assert any("sglang asks for no key, and on spark3 it would listen on the network" in problem for problem in found)
-
-
 def test_containers_beside_each_other():
     image = {"runtime": "container", "launch": "native", "image": "x/y:v0.33.0"}
     plans = made({**BESIDE[0], **image}, {**BESIDE[1], **image, "image": "x/z:v0.33.0"}).plans
@@ -312,8 +222,6 @@ def test_a_model_that_ranks():
     assert argv[argv.index("--runner") + 1] == "pooling"
     assert PATHS[plan.here[0].engine.task] == "/v1/rerank"
     assert plan.services[0].task == "rank"
-    (problem,) = problems({"name": "rank", "nodes": ["spark1"], "engine": "sglang"}, task="rank")
-    assert "SGLang is started for tokens only" in problem
 
 
 def test_containers_with_ray():
@@ -385,62 +293,6 @@ def test_a_plan_is_served_again_from_the_images_that_it_had():
     assert not images.judge(kept, {"spark1": {name: ""}}, {"spark1": {name: ""}})
 
 
-def test_without_a_firewall():
-    (warning,) = [str(finding) for finding in made(CHAT, CODE, firewall=False).findings]
-    assert "its API listens on 192.168.100.12 of spark3 (fabric) without a firewall" in warning
-    fabric = dict(facts(4))
-    fabric["spark3"] = facts(4, cluster_address="10.0.0.3")["spark3"]
-    (problem,) = problems(CHAT, CODE, firewall=False, fabric=fabric)
-    assert "the management network, without a firewall" in problem
-    assert made(CHAT, CODE, fabric=fabric).plans
-
-
-def test_open_mpi_needs_a_firewall():
-    def over_mpi(only_print=False, **values):
-        (entry,), _findings = engine_services.read([], HOSTS)
-        settings = UserSettings(engine="tensorrt-llm", only_print=only_print)
-        return engine_services.plan([Service(entry, recipe(), settings)], facts(2), {}, **values)
-
-    refused = over_mpi()
-    assert not refused.plans
-    (finding,) = errors(refused.findings)
-    assert "listen on all interfaces" in str(finding) and "spark_port_filter: true" in str(finding)
-    assert over_mpi(firewall=True).plans and over_mpi(only_print=True).plans
-
-
-def test_facts_of_another_cluster():
-    fabric = facts(4, nodes=5)
-    assert len(problems(CHAT, CODE, fabric=fabric)) == 4
-
-
-@pytest.mark.parametrize(
-    ("entry", "wanted"),
-    [
-        ("chat", "'chat' is no mapping"),
-        ({"name": "Chat"}, "'Chat' is no name of a service"),
-        ({}, "'' is no name of a service"),
-        ({"name": "key"}, "'key' is taken"),
-        ({"name": "a", "node": ["spark1"]}, "it has no key 'node'. Did you mean 'nodes'?"),
-        ({"name": "a", "nodes": []}, "nodes is []"),
-        ({"name": "a", "nodes": "spark1"}, "nodes is the text 'spark1'. Write a list: [spark1]."),
-        ({"name": "a", "nodes": ["spark9"]}, "spark9 is no host of the group 'sparks'"),
-        ({"name": "a", "nodes": ["spark1", "spark1"]}, "spark1 is named 2 times"),
-        ({"name": "a", "memory_share": 0}, "memory_share is 0"),
-        ({"name": "a", "memory_share": True}, "memory_share is True"),
-        ({"name": "a", "memory_share": 1.5}, "memory_share is 1.5"),
-    ],
-)
-def test_entries(entry, wanted):
-    read, findings = engine_services.read([entry], HOSTS)
-    assert not read
-    assert any(wanted in str(finding) for finding in findings)
-
-
-def test_names_are_unique():
-    _read, findings = engine_services.read([{"name": "a"}, {"name": "a"}], HOSTS)
-    assert "2 services are called 'a'" in str(findings[0])
-
-
 def test_an_entry_over_the_common_options():
     (entry,), _findings = engine_services.read([{"name": "a", "options": {"x": 1}, "port": 9000}], HOSTS)
     common = {"options": {"x": 0, "y": 2}, "port": 8000, "environment": {"E": "1"}}
@@ -451,8 +303,78 @@ def test_an_entry_over_the_common_options():
     }
 
 
-def test_two_services_of_one_name_are_one_finding():
-    entries = [{"name": "chat", "recipe": "a"}, {"name": "chat", "recipe": "b"}, {"name": "code"}]
-    read, findings = engine_services.read(entries, HOSTS)
+ONE, TWO = ["spark1"], ["spark1", "spark2"]
+CAPPED = {"architecture": {"layers": 94, "attention_heads": 64, "kv_heads": 4, "head_dim": 128, "max_context": 4096}}
+SLIDING = {"architecture": {**CAPPED["architecture"], "sliding_layers": 47, "sliding_window": 1024}}
+ON_THE_LAN = {**facts(4), "spark3": facts(4, cluster_address="10.0.0.3")["spark3"]}
+SGLANG_VENV = {"engine": "sglang", "runtime": "venv", "venv_path": "/opt/s", "venv_requirements": ["sglang==0.5.23"]}
+TRT = {"engine": "tensorrt-llm", "runtime": "container", "image": "nvcr.io/nvidia/tensorrt-llm/release:1.2.1"}
+# Entries, and what else is given; what is found is in the fixture.
+CASES = {
+    "two and two": ((CHAT, CODE), {}),
+    "a share that is too small": (
+        ({**SMALL, "nodes": ONE, "memory_share": 0.1}, {**CODE, "nodes": ONE, "memory_share": 0.9}),
+        {},
+    ),
+    "what an entry says": (({**CHAT, "context": 9999}, {**CODE, "engine": "other"}), CAPPED),
+    "what the only entry says": (({"name": "chat", "context": 9999},), CAPPED),
+    "more than the memory, two that span nodes, ports and names twice": (
+        (
+            {**CHAT, "nodes": TWO},
+            {**CODE, "nodes": ["spark2", "spark3"], "port": 8000},
+            {**SMALL, "nodes": ["spark4"], "served_model_name": "chat", "port": 6379},
+            {"name": "last", "nodes": ["spark4"], "port": 80, "served_model_name": "last"},
+        ),
+        {},
+    ),
+    "a port where ranks meet": (
+        (
+            {**CHAT, "nodes": TWO, "rendezvous_port": 8001},
+            {**CODE, "nodes": ["spark3"], "port": 8001},
+            {**SMALL, "nodes": ["spark4"], "port": 29550, "rendezvous_port": 70000},
+        ),
+        {},
+    ),
+    "a port of Ray": (({**CHAT, "nodes": TWO}, {**SMALL, "nodes": ["spark4"], "port": 21001}), {}),
+    "other packages in one environment": (
+        (BESIDE[0], {**BESIDE[0], **CODE, "nodes": ONE, "venv_requirements": GPU[:1]}),
+        {},
+    ),
+    "no key on the network": ((CHAT, {**CODE, **SGLANG_VENV}), {}),
+    "a cache that is not a number of tokens": ((BESIDE[0], {**BESIDE[1], "engine": "sglang"}), SLIDING),
+    "a task that the engine has not": (({"name": "rank", "nodes": ONE, "engine": "sglang"},), {"task": "rank"}),
+    "no firewall": ((CHAT, CODE), {"firewall": False}),
+    "no firewall, on the management network": ((CHAT, CODE), {"firewall": False, "fabric": ON_THE_LAN}),
+    "a firewall, on the management network": ((CHAT, CODE), {"fabric": ON_THE_LAN}),
+    "Open MPI without a firewall": (({"name": "chat", **TRT},), {"firewall": False}),
+    "Open MPI without a firewall, only printed": (({"name": "chat", **TRT},), {"firewall": False, "only_print": True}),
+    "Open MPI": (({"name": "chat", **TRT},), {}),
+    "facts of another cluster": ((CHAT, CODE), {"fabric": facts(4, nodes=5)}),
+}
+ENTRIES = {
+    "no mapping": "chat",
+    "a name in capitals": {"name": "Chat"},
+    "no name": {},
+    "a name that is taken": {"name": "key"},
+    "a key that nobody knows": {"name": "a", "node": ONE},
+    "no nodes": {"name": "a", "nodes": []},
+    "nodes as a text": {"name": "a", "nodes": "spark1"},
+    "a node that is not there": {"name": "a", "nodes": ["spark9"]},
+    "a node twice": {"name": "a", "nodes": ["spark1", "spark1"]},
+    **{f"a share of {share}": {"name": "a", "memory_share": share} for share in (0, True, 1.5)},
+}
+
+
+def test_what_is_found_of_services():
+    told = {}
+    for name, (entries, given) in CASES.items():
+        result = made(*entries, **given)
+        told[name] = [*of_findings(result.findings), ("planned" if result.plans else "refused", "", "")]
+    for name, entry in ENTRIES.items():
+        read, findings = engine_services.read([entry], HOSTS)
+        assert not read
+        told[f"an entry: {name}"] = of_findings(findings)
+    twice = [{"name": "chat", "recipe": "a"}, {"name": "chat", "recipe": "b"}, {"name": "code"}]
+    read, findings = engine_services.read(twice, HOSTS)
     assert [(entry.name, entry.values) for entry in read] == [("chat", {"recipe": "a"}), ("code", {})]
-    assert [finding.found for finding in findings] == ["2 services are called 'chat'"]
+    hold("engine_services", {**told, "an entry: names twice": of_findings(findings)}.items())
