@@ -387,6 +387,12 @@ CASES = {
         SMALL,
     ),
     "as much is available": (4, {"available": FREE}, {}),
+    "expert parallel that the recipe switches off": (
+        8,
+        {"expert_parallel": True},
+        {"expert_parallel": False, "hazards": ["expert parallel ends with a dimension error"]},
+    ),
+    "an option of the recipe that nobody can count": (2, {}, {"options": {"cpu-offload-gb": 20}}),
     "it does not fit": (2, {}, {"weights_gb": 500}),
     "it does not fit into its part": (2, {"memory_share": 0.4}, {"weights_gb": 125}),
     "it is tight": (2, {}, {"concurrency": 9}),

@@ -41,17 +41,6 @@ def test_kv_cache_as_engines_logged_it(model, parallel, dtype, gib, tokens, tole
 
 
 @pytest.mark.parametrize(
-    ("dtype", "size"), [("auto", 2), ("fp8", 1), ("fp8_e4m3", 1), ("nvfp4", 0.5625), ("float16", 2), ("other", 2)]
-)
-def test_kv_bytes(dtype, size):
-    assert fit.kv_bytes(dtype) == size
-
-
-def test_replicated_kv_heads_cost_a_whole_head():
-    assert fit.kv_per_token(QWEN_235B, Parallel(8, 1, "")) == fit.kv_per_token(QWEN_235B, Parallel(4, 1, ""))
-
-
-@pytest.mark.parametrize(
     ("context", "asked", "expected"), [(32768, 0, 0.80), (65536, 0, 0.80), (65537, 0, 0.75), (131072, 0.82, 0.82)]
 )
 def test_utilization(context, asked, expected):
@@ -72,13 +61,6 @@ def test_fits_with_the_numbers_of_gb10():
     assert "97.3 GiB of 121.6 GiB (assumed) at 0.80: weights 15.3 + overhead 8.0 + KV cache 32.0 GiB" in made.sentence()
 
 
-def test_measured_memory_counts():
-    made = budget(total=64 * fit.GIB)
-    assert not made.assumed
-    assert made.verdict == "does not fit"
-    assert "(measured)" in made.sentence()
-
-
 def test_tight():
     made = budget(concurrency=18)
     assert made.verdict == "tight"
@@ -94,10 +76,6 @@ def test_refusal_names_what_was_found_to_fit():
     assert budget(context=made.max_context).verdict == "tight"
     found, remedy = fit.refusal(budget(weights_gb=200), [], [])
     assert remedy == "Take a smaller quantization" and "loading peaks at about 205.3 GiB" in found
-
-
-def test_as_dict():
-    assert budget().as_dict()["verdict"] == "fits"
 
 
 # Published sizes of KV caches, and what the planner computes: docs/performance.md, "Planner accuracy".
@@ -294,10 +272,6 @@ def test_every_doubling_of_the_ranks_costs_buffers():
     ] * 2
 
 
-def test_few_tokens_at_once_still_take_half_a_gibibyte():
-    assert fit.overhead_of(LLAMA_8B, ONE, fit.Load(1, 1, batched=64))[1] == fit.GIB // 2
-
-
 def test_what_is_beside_the_engine_counts():
     weights, load = Weights(10**10), fit.Load(1024, 1)
     plain = fit.fit(LLAMA_8B, ONE, weights, load, share=0.5)
@@ -309,21 +283,6 @@ def test_what_is_beside_the_engine_counts():
     assert "the engine's processes and the other services need" in shared.reasons[-1]
     eager = fit.fit(LLAMA_8B, ONE, weights, load, share=0.5, eager=True)
     assert plain.overhead - eager.overhead == 2 * fit.GIB  # the graphs for 64 requests
-
-
-def test_a_loader_may_keep_memory():
-    plain, instant = (fit.overhead_of(MINIMAX, ONE, fit.Load(1, 1, loader=name))[0] for name in ("", "instanttensor"))
-    assert instant - plain == pytest.approx(4.5 * fit.GIB)
-
-
-def test_promise_and_limit():
-    made = budget(context=16384, concurrency=8)
-    text = made.at_once()
-    assert f"8 request(s) of 16384 tokens are promised room, {made.max_concurrency} have it" in text
-    assert "the scheduler runs up to 64" in text
-    assert f"{made.longest} tokens" in text and made.longest > made.max_context
-    assert "preempted" in text and "docs/engine.md, preemption" in text
-    assert "preempted" not in replace(made, sequences=4).at_once()
 
 
 def test_a_spike_above_the_memory_is_refused():
@@ -356,11 +315,6 @@ def test_room_and_pinned_bytes():
     assert made.kv_cache_memory_bytes % (fit.GIB // 4) == 0
     assert 0 <= made.kv_available - made.kv_cache_memory_bytes < fit.GIB // 4
     assert made.as_dict()["kv_cache_memory_bytes"] == made.kv_cache_memory_bytes
-    assert budget(weights_gb=200).room() == "No room for a KV cache"
-    size, many = fit.gib(made.kv_available), made.max_concurrency
-    assert made.room() == f"KV cache up to {size} GiB: {many} request(s) of 32768 tokens, or 8 of {made.max_context}"
-    whole = replace(made, max_context=32768)
-    assert whole.room() == f"KV cache up to {size} GiB: {many} request(s) of 32768 tokens"
 
 
 @pytest.mark.parametrize("context", [32768, 131072])

@@ -280,10 +280,6 @@ def test_what_is_off_is_not_refused():
     assert planned({"enable-hierarchical-cache": False, "cpu-offload-gb": "0"}, "sglang").plans
 
 
-def test_what_a_recipe_sets_is_refused_with_its_name():
-    assert "recipe foreign: the option cpu-offload-gb" in refused(foreign({"options": {"cpu-offload-gb": 20}}))
-
-
 @pytest.mark.parametrize("version", ["0.99.0", "0.33.0"])
 def test_an_abbreviation_is_what_it_is_for(version):
     given = memory_options.spelled(ENGINES["vllm"], version, {"kv-cache-mem": "200G", "mm_processor_cache-g": 9})
@@ -382,22 +378,6 @@ def test_each_setting_that_a_refusal_names_would_do(recipe, count, settings):
     for values, nodes in ways:
         result = planned(recipe=recipe, count=nodes or count, **{**given, **values})
         assert result.plans, (values, nodes, [str(item) for item in result.findings])
-
-
-def test_two_sparks_have_no_room_to_load_405b():
-    for settings in ({}, {"gpu_memory_utilization": 0.9, "context": 64, "concurrency": 1}):
-        said = refused(planned({}, recipe="llama-3.1-405b-awq", count=2, **settings))
-        assert "loading peaks at about 113.4 GiB, beside 9.0 GiB for the system" in said and "se 3 nodes" in said
-    swap = planned({}, recipe="llama-3.1-405b-awq", count=2, allow=("load-into-swap",), **settings)
-    (warned,) = [str(item) for item in swap.findings if "memory is tight" in str(item)]
-    assert "loading peaks" in warned and "Watch memory and swap while it loads" in warned
-
-
-def test_a_known_problem_with_expert_parallel_is_no_surprise():
-    said = refused(planned({}, recipe="qwen3.5-397b-a17b-fp8", count=8, expert_parallel=True))
-    assert said.startswith("engine_expert_parallel: recipe qwen3.5-397b-a17b-fp8 switches expert parallel off")
-    assert "dimension error" in said
-    assert planned({}, recipe="qwen3.5-122b-a10b-int4", count=2, expert_parallel=True).plans
 
 
 @pytest.mark.parametrize("known", [{}, {"weights_gb": 3.2}, {"layers": 1}])

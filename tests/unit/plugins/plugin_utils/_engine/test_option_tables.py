@@ -69,10 +69,6 @@ def test_wrong(line, expected):
     assert expected in text
 
 
-def test_all_findings_at_once():
-    assert len(found("--old 1 --qqqqqq --count x --enable-x 1")) == 4
-
-
 def test_environment():
     made = list(tables.check_environment(["SOME_A", "SOME_AB", "SOME_OLD", "OTHER"], "SOME_", TABLE, REMOVED, "Some 1"))
     assert made == [

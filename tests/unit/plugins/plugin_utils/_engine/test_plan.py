@@ -4,19 +4,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 
 import pytest
 import yaml
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as documents
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Mount
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import tensorrt_llm, vllm
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan import plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import compose as render_compose
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
@@ -65,27 +61,10 @@ def test_golden_command_lines_of_four_nodes():
     assert plans["spark1"].here[0].engine.command.words == SERVE.split()
 
 
-def test_roles_and_members():
-    plans = made(2).plans
-    assert [(node.here[0].role, node.here[0].rank, node.here[0].head) for node in plans.values()] == [
-        ("head", 0, "spark1"),
-        ("worker", 1, "spark1"),
-    ]
-    assert plans["spark2"].ray.members == {"spark1": "192.168.100.10", "spark2": "192.168.100.11"}
-
-
 def test_the_order_of_hosts_does_not_matter():
     turned = dict(reversed(list(facts(3).items())))
     settings = over_ray()
     assert plan(recipe(), turned, settings, {}).plans == plan(recipe(), facts(3), settings, {}).plans
-
-
-def test_one_node_needs_no_ray():
-    node = made(1, weights_gb=16).plans["spark1"]
-    assert node.here[0].backend == "single"
-    assert (node.ray.needed, node.ray.oldest) == (False, {})
-    assert "distributed-executor-backend" not in options_of(node.here[0].engine.command.words)
-    assert "RAY_ADDRESS" not in node.here[0].engine.env
 
 
 def test_a_cpu_has_no_memory_budget():
@@ -158,15 +137,6 @@ def test_hashes_change_with_what_a_user_sees_only():
         config_hash(settings=over_ray(nofile="4096"), **contained),
     ]
     assert len({base, *others}) == len(others) + 1
-
-
-def test_a_plan_is_plain_data():
-    result = made()
-    for plan_ in result.plans.values():
-        assert documents.load(json.loads(json.dumps(plan_.as_dict()))) == plan_
-    assert not any("Tensor parallel" in line or line.startswith("Command: ") for line in result.summary)
-    told = made(settings=over_ray(details=True)).summary
-    assert any("Tensor parallel over 4 nodes" in line for line in told) and told[-1].startswith("Command: ")
 
 
 def test_hazards_are_shown():
@@ -389,12 +359,6 @@ def test_replicas_of_vllm():
     assert "--tensor-parallel-size 2" in over_ray
 
 
-def test_replicas_of_one_node_each_need_no_ray():
-    head = other(2, "vllm", data_parallel_size=2, context=2048)[0]
-    assert (head.here[0].backend, head.ray.needed) == ("native", False)
-    assert "--api-server-count 1" in " ".join(head.here[0].engine.command.words)
-
-
 def test_each_replica_takes_its_part_of_the_requests():
     (head, _) = other(2, "vllm", launch="native", data_parallel_size=2, context=2048, concurrency=5)
     assert "--max-num-seqs 64" in " ".join(head.here[0].engine.command.words)
@@ -486,12 +450,6 @@ def test_containers_keep_what_they_compile():
         assert len(kept) == len(set(kept)) >= 5
         assert ("VLLM_CACHE_ROOT" in service.engine.env) == (name == "vllm")
     assert "/kernels" not in str(other(2, "vllm")[0].here[0].engine.env)
-
-
-def test_a_draft_takes_memory():
-    plain, drafted = other(2, "vllm")[0].here[0].memory, other(2, "vllm", draft=EAGLE)[0].here[0].memory
-    assert drafted.weights - plain.weights == 1_600_000_000
-    assert drafted.kv_needed > plain.kv_needed
 
 
 def test_patches_and_images_of_containers():
@@ -589,19 +547,6 @@ def test_replicas_where_throughput_counts_and_one_node_holds_the_model():
     node = made(2, settings=settings, weights_gb=16, context=2048).plans["spark1"]
     assert (node.here[0].parallel.data, node.here[0].parallel.tensor) == (2, 1)
     assert node.here[0].memory.concurrency == 32
-
-
-def test_shape_from_the_models_own_files():
-    shape = (Architecture(**DENSE), Weights(40 * 10**9))
-    node = plan(recipe(), facts(2), over_ray(), {}, shape).plans["spark1"]
-    assert node.here[0].memory.weights == 20 * 10**9
-
-
-def test_assumed_facts():
-    made = engine_plan.assumed_facts(["a", "b", "c"])
-    assert [fact.rank for fact in made.values()] == [0, 1, 2]
-    assert made["a"].topology == "switch"
-    assert engine_plan.assumed_facts(["a"])["a"].topology == "single"
 
 
 def test_expectations_and_figures_of_others():

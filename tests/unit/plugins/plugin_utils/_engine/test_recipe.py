@@ -36,12 +36,6 @@ def test_a_small_recipe_has_defaults():
     assert recipe.options == {}
 
 
-def test_environment_values_become_text():
-    recipe, _ = engine_recipe.parse(changed(environment={"N": 3}, hazards=["slow"]), "small.yml", "small")
-    assert recipe.environment == {"N": "3"}
-    assert recipe.hazards == ("slow",)
-
-
 @pytest.mark.parametrize(
     ("document", "expected"),
     [
@@ -99,13 +93,6 @@ def test_what_is_wrong_is_said(document, expected):
     recipe, findings = engine_recipe.parse(document, "some.yml", "some")
     assert recipe is None
     assert expected in "\n".join(map(str, findings))
-
-
-def test_all_errors_at_once():
-    _, findings = engine_recipe.parse({"contxt": 1, "weights_gb": "heavy"}, "bad.yml", "bad")
-    text = "\n".join(map(str, findings))
-    for word in ("contxt", "weights_gb", "model is missing", "architecture is missing", "context is missing"):
-        assert word in text
 
 
 def test_the_users_recipe_comes_first(tmp_path):
@@ -174,12 +161,6 @@ def test_parts_of_a_recipe():
     assert (recipe.patches[0].why, recipe.expected[0].streams, recipe.expert_parallel) == ("c", 1, True)
     assert recipe.not_pinned("image:tag") == ["digest of image:tag"]
     assert recipe.not_pinned("image@sha256:00") == []
-
-
-def test_what_is_not_pinned():
-    draft = {"method": "draft_model", "tokens": 3, "model": "someone/draft"}
-    recipe = required(*engine_recipe.parse(changed(draft=draft), "x.yml", "x"))
-    assert recipe.not_pinned() == ["revision of someone/small", "revision of someone/draft"]
 
 
 def test_a_directory_of_recipes_that_is_not_there(tmp_path):

@@ -98,25 +98,6 @@ def test_a_recipe_of_sparkrun(tmp_path):
         assert part in said
 
 
-def test_a_recipe_of_spark_vllm_docker(tmp_path):
-    made = translated(tmp_path, DOCKER)
-    assert made.document["min_nodes"] == 2
-    assert made.document["options"] == {
-        "compilation-config": {"cudagraph_mode": "none"},
-        "max-num-batched-tokens": 8192,
-    }
-    assert "environment" not in made.document
-    said = "\n".join(made.left_out)
-    for part in (
-        "--no-such-option",
-        "share of the memory of 0.85",
-        "VLLM_USE_FLASHINFER_MOE_FP4=0",
-        "build_args (--tf5)",
-    ):
-        assert part in said
-    assert made.findings == []
-
-
 def test_braces_are_meant_where_the_other_tool_doubles_them(tmp_path):
     command = 'vllm serve a/b --speculative-config \'{{"method":"dflash","model":"a/d","num_speculative_tokens":{n}}}\''
     made = translated(tmp_path, DOCKER, command=command, defaults={"n": 7})
@@ -196,14 +177,6 @@ def test_tensorrt_llm(tmp_path, program):
     assert (document["engine"], document["model"], document["context"]) == ("tensorrt-llm", "a/tiny-nvfp4", 16384)
     assert document["options"] == {"backend": "pytorch", "max_batch_size": 4}
     assert "engine_gpu_memory_utilization" in "\n".join(made.left_out)
-
-
-def test_sglang(tmp_path):
-    command = "sglang serve --model-path {model} --tp 4 --context-length 200000 --mem-fraction-static 0.8"
-    command += " --reasoning-parser minimax-m3"
-    made = translated(tmp_path, SPARKRUN, model="sparkarena/Minimax-M3-v0-NVFP4", command=command, min_nodes=4, env={})
-    assert (made.document["engine"], made.document["min_nodes"], made.document["context"]) == ("sglang", 4, 200000)
-    assert made.document["options"] == {"reasoning-parser": "minimax-m3"}
 
 
 def test_a_model_that_is_not_known_here(tmp_path):

@@ -62,18 +62,6 @@ def made(recipe="qwen3-8b", **settings):
     return services.plan([services.Service(entry, found, UserSettings(**given))], facts, {})
 
 
-def test_a_moving_image_has_to_be_allowed_by_name():
-    result = made(allow=())
-    (finding,) = [item for item in result.findings if item.severity == "error"]
-    assert NIGHTLY in finding.found and "engine_allow: [moving-image]" in finding.remedy
-    assert made().plans
-
-
-def test_what_may_be_allowed_is_not_misspelled():
-    (finding,) = [item for item in made(allow=("moving-images",)).findings if item.host == "engine_allow"]
-    assert "Did you mean moving-image?" in finding.remedy
-
-
 @pytest.mark.parametrize(
     ("settings", "replacement"),
     [

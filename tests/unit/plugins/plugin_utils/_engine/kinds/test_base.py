@@ -96,52 +96,6 @@ def test_render(options, argv):
     assert kinds_base.render(options, TABLE) == argv
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({"speculative-model": "x"}, "Use --speculative-config"),
-        ({"swap-space": 4}, "removed in 0.18"),
-        ({"max-batched-tokens": 4}, "Did you mean --max-num-batched-tokens"),
-        ({"zzzz": 4}, "Leave it out"),
-        ({"tensor-parallel-size": 4}, "Set engine_tensor_parallel_size"),
-        ({"api-key": "x"}, "0600"),
-        ({"enforce-eager": 1}, "takes no value"),
-        ({"kv-cache-dtype": True}, "needs a value"),
-    ],
-)
-def test_bad_options(options, expected):
-    assert expected in found(options)
-
-
-def test_good_options():
-    options = {
-        "enforce-eager": True,
-        "limit-mm-per-prompt.video": 0,
-        "default-chat-template-kwargs.thinking": True,
-        "kv-cache-dtype": "fp8",
-        "response-role": "",
-        "enable-log-requests": False,
-    }
-    assert found(options, {"VLLM_ENGINE_READY_TIMEOUT_S": "1", "NCCL_DEBUG": "INFO"}) == ""
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("VLLM_ATTENTION_BACKEND", "Use the option --attention-backend"),
-        ("VLLM_ENGINE_READY_TIMOUT_S", "Did you mean VLLM_ENGINE_READY_TIMEOUT_S"),
-        ("VLLM_QQQQQQQQQQQQQQQQQQ", "Leave it out"),
-    ],
-)
-def test_bad_environment(name, expected):
-    assert expected in found({}, {name: "1"})
-
-
-def test_the_same_option_in_another_version():
-    assert found({"disable-log-requests": True}, version="0.33") == ""
-    assert "has no option" in found({"disable-log-requests": True}, version="0.32")
-
-
 def test_a_version_without_a_table_warns():
     (finding,) = kinds_base.examine(vllm.ENGINE, "0.99", {"zzzz": 1}, {"VLLM_ZZZ": "1"}, "recipe x")
     assert finding.severity == "warning"
@@ -172,18 +126,6 @@ def test_what_the_plan_sets_is_known(spec, version):
         gone = {name for name in spec.removed if "=" not in name and name in known}
         assert not gone
         assert not set(spec.removed_environment) & set(table.environment)
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        ("fp4", "Leave it out: an NVFP4 checkpoint names its method"),
-        ("modelopt_fp5", "Did you mean modelopt_fp4?"),
-        ("zzz", "Known: "),
-    ],
-)
-def test_values_that_the_parser_takes_and_the_engine_does_not(value, expected):
-    assert expected in found({"quantization": value})
 
 
 def test_a_variable_that_only_an_older_version_has():
