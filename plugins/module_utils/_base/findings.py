@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -39,6 +39,7 @@ class Finding:
     device: str = ""
     severity: str = "error"
     why: str = ""
+    rule: str = field(default="", compare=False)  # id of the check that found it, on the controller
 
     def __str__(self) -> str:
         where = f"{self.host} {self.device}".strip()
@@ -46,7 +47,7 @@ class Finding:
         return sentence(found, where, self.remedy)
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        return {name: value for name, value in asdict(self).items() if name != "rule"}
 
 
 def sentence(found: str, where: str = "", remedy: str = "") -> str:

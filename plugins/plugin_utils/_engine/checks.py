@@ -100,6 +100,11 @@ class Check:
     level: str = "error"
     to_print: str = ""
 
+    @property
+    def rule(self) -> str:
+        """Its id, by the name of what judges."""
+        return self.judge.__name__.strip("_")
+
 
 def run(stage: str, subject: Asked | Job) -> list[Finding]:
     """All findings of a stage. Its subject: what was asked for, or the job as far as it is known."""
@@ -108,7 +113,7 @@ def run(stage: str, subject: Asked | Job) -> list[Finding]:
         if check.stage == stage:
             lowered = subject.settings.only_print and check.to_print
             level = check.to_print if lowered else check.level
-            made += [replace(found, severity=level or found.severity) for found in check.judge(subject)]
+            made += [replace(one, severity=level or one.severity, rule=check.rule) for one in check.judge(subject)]
     return made
 
 
@@ -137,6 +142,10 @@ def check_facts(facts: Mapping[str, FabricFact]) -> list[Finding]:
             findings.append(Finding(host, f"its cluster address {fact.cluster_address} is that of {other} too", again))
         addresses[fact.cluster_address] = host
     return findings
+
+
+def _facts(asked: Asked) -> list[Finding]:
+    return check_facts(asked.facts)
 
 
 def _number_of_nodes(asked: Asked) -> Iterator[Finding]:
@@ -677,7 +686,7 @@ def _tight(job: Job) -> Iterator[Finding]:
 # asked: before there is a job, which needs all of it. numbers: what nothing could be computed from. job: recipe,
 # settings and nodes. ray, ports: where the ranks meet. sizes: the split of the model, and the budget.
 CHECKS = (
-    Check("asked", lambda asked: check_facts(asked.facts)),
+    Check("asked", _facts),
     Check("asked", _number_of_nodes),
     Check("asked", _no_rdma, "warning"),
     Check("asked", _words),

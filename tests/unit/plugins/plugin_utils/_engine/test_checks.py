@@ -31,6 +31,7 @@ def test_every_check_is_made():
         if name.startswith("_") and list(inspect.signature(judge).parameters) in (["asked"], ["job"])
     }
     assert judges <= {check.judge for check in checks.CHECKS}
+    assert len({check.rule for check in checks.CHECKS}) == len(checks.CHECKS)
     assert {check.level for check in checks.CHECKS} == {"error", "warning", ""}
     stages = {"asked": Asked, "numbers": Asked, "job": Job, "ray": Job, "ports": Job, "sizes": Job}
     assert {check.stage for check in checks.CHECKS} == set(stages)
@@ -49,7 +50,7 @@ def test_every_check_is_made():
 def test_the_table_says_how_findings_count(monkeypatch, check, only_print, expected):
     monkeypatch.setattr(checks, "CHECKS", (check,))
     (found,) = checks.run("x", Asked(None, {}, UserSettings(only_print=only_print)))
-    assert found.severity == expected
+    assert (found.severity, found.rule) == (expected, check.rule)
     assert not checks.run("y", Asked(None, {}, UserSettings()))
 
 
