@@ -21,9 +21,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
     refusal,
     warnings,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.login import VARIABLES, configured
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._awx import job as awx_job
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, border, settled
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, awx_job, border, settled
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.login import VARIABLES, configured
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import layers as preflight_layers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import ready

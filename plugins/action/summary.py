@@ -12,8 +12,8 @@ from ansible import context
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, errors, refusal
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.login import VARIABLES, configured, login
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import border
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.login import VARIABLES, configured, login
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import commands
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status import collect, summary
 

@@ -14,7 +14,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 from ansible.vars.manager import VariableManager
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import login
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import login
 
 
 def find(inventory: Path) -> login.Login:

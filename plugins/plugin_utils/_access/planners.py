@@ -17,13 +17,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import (
     discovered,
     entry,
-    login,
     port_filter,
     proposal,
     tunnels,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import plan as access_plan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, border
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, border, login
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import ours
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import (
     Options,

@@ -39,11 +39,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import hosts_names as fabric_names
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import publish as fabric_publish
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import rdma_verdicts as verdicts
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.discovery import discovery
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Measured, Plan, Settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules import limits
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.limits import DEFAULTS as LIMITS
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import fabric as verdicts
 
 REFUSED = "The fabric cannot be configured like this; nothing was changed:"
 NOT_WORKING = "The fabric does not work like this:"

@@ -18,7 +18,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import Effective
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._awx import job as awx_job
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import awx_job
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.images import MIN_RING, MIN_SEVERAL
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import addresses
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.cages import half_gbps

@@ -19,11 +19,10 @@ from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import listeners
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names as gateway_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import Settings as GatewaySettings
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._artifacts.plan import CONTROLLER
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import early as engine_early
@@ -40,6 +39,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.bas
     Context,
     Judge,
     as_list,
+    as_network,
     whole,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.rule import WHOLE
@@ -206,14 +206,11 @@ def check_port_filter(context: Context) -> Iterator[Finding]:
     where: dict[str, list[str]] = defaultdict(list)
     for host in context.hosts:
         for item in as_list(context.value(host, "spark_port_filter_from", [])):
-            try:
-                port_filter.networks([item])
-            except SparkError as exc:
-                where[exc.found].append(host)
-    for found, hosts in where.items():
-        yield Finding(
-            context.who(hosts), f"spark_port_filter_from: {found}", "Write it like 192.168.1.5, or 192.168.1.0/24"
-        )
+            if as_network(item) is None or "%" in str(item):
+                where[repr(item)].append(host)
+    for item, hosts in where.items():
+        found = f"spark_port_filter_from: {item} is no address and no network"
+        yield Finding(context.who(hosts), found, "Write it like 192.168.1.5, or 192.168.1.0/24")
 
 
 def check_hub_token(context: Context) -> Iterator[Finding]:

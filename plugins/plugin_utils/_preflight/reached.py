@@ -15,7 +15,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.host_key import forget
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, and_others
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.login import login
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.login import login
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import Context
 
 # The first whose words occur counts. ssh says last that the connection was closed, whatever the reason.

@@ -2,16 +2,13 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Where the lines and points of the page's drawings are: line charts, and the cables of the cluster. Pure geometry.
-
-Units are those of a ``viewBox``; the page scales it. A chart is as wide as a phone, so that it can be read there.
-"""
+"""Where the lines of the page's map of cables are. Units are those of a ``viewBox``; the page scales it."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Link, Verdict
 
@@ -25,130 +22,10 @@ def number(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-# --- line charts -----------------------------------------------------------------------------------------------------
-
-WIDTH, HEIGHT = 360, 220
-LEFT, RIGHT, TOP, BOTTOM = 46, 12, 12, 34
-LETTER = 7  # width, of the words on an axis
-
-
-@dataclass(frozen=True)
-class Series:
-    """``points``: value by place on the axis; ``spread``: lowest and highest there, where it was repeated."""
-
-    name: str
-    points: Mapping[str, float]
-    spread: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Dot:
-    x: float
-    y: float
-    low: float  # the y of the spread; the same where there is none
-    high: float
-
-
-@dataclass(frozen=True)
-class Curve:
-    name: str
-    dots: tuple[Dot, ...]
-
-
-@dataclass(frozen=True)
-class Tick:
-    at: float
-    text: str
-
-
-@dataclass(frozen=True)
-class Chart:
-    title: str
-    unit: str
-    axis: str
-    series: tuple[Series, ...]
-    places: tuple[str, ...]
-    curves: tuple[Curve, ...]
-    xs: tuple[Tick, ...]
-    ys: tuple[Tick, ...]
-    slot: float  # width of one place
-    band: tuple[float, float] = (0, 0)  # y and height of what is expected at the first place
-    expected: str = ""  # the same in words
-
-    @property
-    def summary(self) -> str:
-        """For who cannot see it."""
-        parts = []
-        for one in self.series:
-            first, last = next(iter(one.points)), list(one.points)[-1]
-            parts.append(
-                f"{one.name}: from {number(one.points[first])} at {first} to {number(one.points[last])} at {last}"
-            )
-        return f"{self.title}, {self.unit}, by {self.axis}. {'; '.join(parts)}. {self.expected}".strip()
-
-
-def chart(
-    title: str,
-    unit: str,
-    axis: str,
-    places: Sequence[str],
-    series: Iterable[Series],
-    *,
-    band: tuple[float, float] = (0, 0),
-) -> Chart:
-    """``places``: what stands on the axis, at equal distances; ``band``: what is expected at the first, from and to."""
-    drawn = tuple(one for one in series if one.points)
-    values = [value for one in drawn for value in one.points.values()]
-    values += [end for one in drawn for ends in one.spread.values() for end in ends]
-    steps = _steps(max([*values, *band, 0]))
-    wide, high = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
-
-    def x(place: str) -> float:
-        return round(LEFT + wide * (places.index(place) + 0.5) / len(places), 1)
-
-    def y(value: float) -> float:
-        return round(TOP + high * (1 - value / steps[-1]), 1)
-
-    curves = []
-    for one in drawn:
-        dots = []
-        for place, value in one.points.items():
-            low, top = one.spread.get(place, (value, value))
-            dots.append(Dot(x(place), y(value), y(low), y(top)))
-        curves.append(Curve(one.name, tuple(dots)))
-    every = math.ceil(len(places) * (LETTER * max(map(len, places)) + LETTER) / wide)
-    expected = f"Expected at {places[0]}: {number(band[0])} to {number(band[1])} {unit}" if band[1] else ""
-    return Chart(
-        title=title,
-        unit=unit,
-        axis=axis,
-        series=drawn,
-        places=tuple(places),
-        curves=tuple(curves),
-        xs=tuple(Tick(x(place), place) for place in places[::every]),
-        ys=tuple(Tick(y(step), number(step)) for step in steps),
-        slot=round(wide / len(places), 1),
-        band=(y(band[1]), round(y(band[0]) - y(band[1]), 1)) if band[1] else (0, 0),
-        expected=expected,
-    )
-
-
-def _steps(largest: float) -> list[float]:
-    """Three to six round numbers from 0 to the largest value or a bit more."""
-    if largest <= 0:
-        return [0, 1]
-    power = 10.0 ** math.floor(math.log10(largest))
-    step = next(power * part for part in (0.2, 0.5, 1, 2) if largest <= 5 * power * part)
-    return [step * count for count in range(math.ceil(round(largest / step, 6)) + 1)]
-
-
-# --- the cables ------------------------------------------------------------------------------------------------------
-
 MAP_WIDTH = 400
 BOX_WIDTH, BOX_HEIGHT = 96, 44
 ROW = 84
 GAP = 16  # between the lines of a cable's halves
-MOST_ROUND = 8  # machines in a circle
 WORST = ("fail", "warn", "unknown", "pass")
 
 
@@ -189,10 +66,7 @@ def cable_map(ranks: Mapping[str, int], links: Sequence[Link], verdicts: Sequenc
     known = {**{link.host: len(ranks) for link in links}, **ranks}
     hosts = sorted(known, key=lambda host: (known[host], host))
     switch = any(not link.peer for link in links)
-    if switch or len(hosts) <= 2:
-        places, height = _columns(hosts)
-    else:
-        places, height = _ring(hosts) if len(hosts) <= MOST_ROUND else _loop(hosts)
+    places, height = _columns(hosts if switch else _around(hosts))
     middle = (MAP_WIDTH / 2, height / 2)
     lines: list[Line] = []
     words: list[str] = []
@@ -226,27 +100,10 @@ def _columns(hosts: Sequence[str]) -> tuple[dict[str, tuple[float, float]], int]
     return places, ROW * math.ceil(len(hosts) / 2)
 
 
-def _ring(hosts: Sequence[str]) -> tuple[dict[str, tuple[float, float]], int]:
-    radius_x = MAP_WIDTH / 2 - BOX_WIDTH / 2 - 2
-    radius_y = max(110, 26 * len(hosts))
-    start = -math.pi / 2 if len(hosts) % 2 else -math.pi / 2 - math.pi / len(hosts)
-    angles = [start + 2 * math.pi * at / len(hosts) for at in range(len(hosts))]
-    ys = [radius_y * math.sin(angle) for angle in angles]
-    xs = [math.cos(angle) for angle in angles]
-    widest = max(abs(x) for x in xs)
-    top = BOX_HEIGHT / 2 + 4 - min(ys)
-    places = {
-        host: (round(MAP_WIDTH / 2 + radius_x * x / widest, 1), round(top + y, 1))
-        for host, x, y in zip(hosts, xs, ys, strict=True)
-    }
-    return places, math.ceil(top + max(ys) + BOX_HEIGHT / 2 + 4)
-
-
-def _loop(hosts: Sequence[str]) -> tuple[dict[str, tuple[float, float]], int]:
-    """Down the left side and up the right one, so that neighbours are beside each other."""
+def _around(hosts: Sequence[str]) -> list[str]:
+    """Down the left side and up the right one, so that neighbours in a ring are beside each other."""
     half = math.ceil(len(hosts) / 2)
-    places, height = _columns([host for at in range(half) for host in (hosts[at], hosts[-1 - at])][: len(hosts)])
-    return places, height
+    return [host for at in range(half) for host in (hosts[at], hosts[-1 - at])][: len(hosts)]
 
 
 def _cable(

@@ -15,8 +15,8 @@ import jinja2
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Service
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report import drawings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report import view as views
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.drawings import Chart, number
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.view import NOTHING, Bar, Table, View
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.drawings import number
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.view import Bar, Table, View
 from markupsafe import Markup
 
 HERE = Path(__file__).parent
@@ -38,7 +38,6 @@ def render(view: View, example: str = "") -> str:
         some=views.some,
         heading=views.heading,
         places=views.places,
-        chart_table=chart_table,
         memory_parts=memory_parts,
         options_table=options_table,
     )
@@ -51,24 +50,6 @@ def _template() -> jinja2.Template:
         loader=jinja2.FileSystemLoader(HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     return environment.get_template("page.html.j2")
-
-
-def chart_table(chart: Chart) -> Table:
-    head = (chart.axis.capitalize(), *(one.name for one in chart.series))
-    rows = tuple(
-        (place, *(_value(one, place) for one in chart.series))
-        for place in chart.places
-        if any(place in one.points for one in chart.series)
-    )
-    return Table(head, rows, len(chart.series))
-
-
-def _value(series: drawings.Series, place: str) -> str:
-    if place not in series.points:
-        return NOTHING
-    low, high = series.spread.get(place, (0, 0))
-    spread = f" ({number(low)} to {number(high)})" if low != high else ""
-    return f"{number(series.points[place])}{spread}"
 
 
 def memory_parts(bars: Sequence[Bar]) -> list[str]:

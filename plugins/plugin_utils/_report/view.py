@@ -22,23 +22,16 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
     WARN,
     Limit,
     Machine,
-    Nccl,
     Run,
     Serving,
     Verdict,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report import drawings
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.drawings import (
-    CableMap,
-    Chart,
-    Series,
-    number,
-)
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.drawings import CableMap, number
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import RULES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen.commands import Commands
 
 MOST_EVIDENCE = 40  # lines of one problem
-PAIR = 2
 OF_RDMA = frozenset({"gid", "infiniband"})  # checks of the measurement that do not begin with its name
 NOTHING = "-"  # in a table
 OWN = {"clock", "temperature"}  # each machine has its own
@@ -117,10 +110,9 @@ class Bar:
 
 @dataclass(frozen=True)
 class Speed:
-    """One model with prompts of one length."""
+    """All points of one model."""
 
     title: str
-    charts: tuple[Chart, ...]
     table: Table
     notes: tuple[str, ...]
 
@@ -145,13 +137,12 @@ class View:
     problems: tuple[Problem, ...]
     cables: tuple[CableMap, Table, Run] | None
     pairs: tuple[tuple[Matrix, ...], Table, Run] | None
-    nccl: tuple[Chart | None, Table, Run] | None
+    nccl: tuple[Table, Run] | None
     memory: tuple[tuple[Bar, ...], Table, Run] | None
     speed: tuple[tuple[Speed, ...], Run] | None
     smoke: tuple[Table, Run] | None
     numbers: tuple[str, ...]  # that any run has measured
     history: tuple[Past, ...]
-    trends: tuple[Chart, ...]
     machines: tuple[Table, tuple[str, ...], Run] | None
     services: tuple[tuple[Any, ...], Run] | None
     left_out: tuple[str, ...]
@@ -181,13 +172,12 @@ def view(runs: Sequence[Run], left_out: Sequence[str] = (), commands: Commands |
         problems=problems,
         cables=_of(counting, lambda run: run.links, lambda run: _cables(run, [one.verdict for one in said])),
         pairs=_of(counting, lambda run: run.rdma, _pairs),
-        nccl=_of(counting, lambda run: run.nccl, _nccl),
+        nccl=_of(counting, lambda run: run.nccl, lambda run: (_nccl(run),)),
         memory=_of(counting, lambda run: list(filter(_knows_memory, run.machines)), _memory),
         speed=_of(counting, lambda run: run.serving, lambda run: (_speeds(run),)),
         smoke=_of(counting, lambda run: run.smoke, lambda run: (_smoke(run),)),
         numbers=names,
         history=tuple(_past(run, names) for run in past),
-        trends=_trends(past),
         machines=_of(counting, lambda run: [one for one in run.machines if one.facts], _machines),
         services=_of(counting, lambda run: run.services, lambda run: (run.services,)),
         left_out=tuple(left_out),
@@ -440,7 +430,7 @@ def _matrix(
 # --- NCCL ------------------------------------------------------------------------------------------------------------
 
 
-def _nccl(run: Run) -> tuple[Chart | None, Table]:
+def _nccl(run: Run) -> Table:
     rows = [
         (
             one.test,
@@ -455,26 +445,7 @@ def _nccl(run: Run) -> tuple[Chart | None, Table]:
         for one in run.nccl
     ]
     head = ("Test", "Ranks", "Transport", "NCCL", "Halves", "GB/s on average", "GB/s, largest size", "Wrong values")
-    sizes = sorted({size.bytes for one in run.nccl for size in one.sizes})
-    series = [
-        Series(f"{one.test}, {_between(one)}", {amount(size.bytes): size.bus_gbs for size in one.sizes})
-        for one in run.nccl
-    ]
-    drawn = None
-    if len(sizes) > 1:
-        drawn = drawings.chart("Bus bandwidth of NCCL", "GB/s", "size", [amount(size) for size in sizes], series)
-    return drawn, Table(head, tuple(rows), 4)
-
-
-def _between(one: Nccl) -> str:
-    return " - ".join(one.hosts) if len(one.hosts) == PAIR else some(one.ranks, "rank")
-
-
-def amount(size: int) -> str:
-    value, unit = float(size), 0
-    while value >= 1024 and unit < 4:
-        value, unit = value / 1024, unit + 1
-    return f"{number(value)} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[unit]}"
+    return Table(head, tuple(rows), 4)
 
 
 # --- memory ----------------------------------------------------------------------------------------------------------
@@ -522,57 +493,12 @@ PERCENTILES = {"median": 1, "p90": 10, "p99": 100}  # of how many answers in a r
 
 
 def _speeds(run: Run) -> tuple[Speed, ...]:
-    """By requests at once, and by the length of prompts where only that was changed."""
     services: dict[tuple[str, str], list[Serving]] = {}
     for one in run.serving:
         services.setdefault((one.service, one.model), []).append(one)
-    found = []
-    for (_service, model), points in services.items():
-        lengths: dict[int, list[Serving]] = {}
-        for one in points:
-            lengths.setdefault(one.prompt_tokens, []).append(one)
-        for prompt, several in lengths.items():
-            if len(several) > 1:
-                found.append(_by_requests(f"{model}, prompts of {number(prompt)} tokens", several))
-        for at_once in sorted({several[0].concurrency for several in lengths.values() if len(several) == 1}):
-            same = [one for one in points if one.concurrency == at_once]
-            found.append(_by_length(f"{model}, {some(at_once, 'request')} at once", same))
-    return tuple(found)
-
-
-def _by_requests(title: str, points: Sequence[Serving]) -> Speed:
-    each = {str(one.concurrency): one for one in sorted(points, key=lambda one: one.concurrency)}
-    together = Series(
-        "All requests together",
-        {place: one.output_rate for place, one in each.items()},
-        {place: (one.output_rate_low, one.output_rate_high) for place, one in each.items() if one.repetitions > 1},
+    return tuple(
+        Speed(model, _speed_table(points), tuple(_speed_notes(points))) for (_name, model), points in services.items()
     )
-    published = Series(
-        "Published by the recipe's source", {place: one.published for place, one in each.items() if one.published}
-    )
-    axis = "requests at once"
-    whole = drawings.chart("Output of all requests", "tokens/s", axis, list(each), [together, published])
-    return _speed(title, axis, each, [whole])
-
-
-def _by_length(title: str, points: Sequence[Serving]) -> Speed:
-    each = {number(one.prompt_tokens): one for one in sorted(points, key=lambda one: one.prompt_tokens)}
-    return _speed(title, "tokens of a prompt", each, [])
-
-
-def _speed(title: str, axis: str, each: Mapping[str, Serving], charts: list[Chart]) -> Speed:
-    points = list(each.values())
-    series = [Series("One request", {place: one.output_rate / one.concurrency for place, one in each.items()})]
-    band = (points[0].expected_low, points[0].expected_high) if points[0].concurrency == 1 else (0.0, 0.0)
-    charts.append(drawings.chart("Output of one request", "tokens/s", axis, list(each), series, band=band))
-    for name, about in (("ttft_ms", "Time to the first token"), ("tpot_ms", "Time per further token")):
-        told = {place: _times(one, getattr(one, name)) for place, one in each.items()}
-        series = [
-            Series(part, {place: times[part] for place, times in told.items() if part in times}) for part in PERCENTILES
-        ]
-        if any(one.points for one in series):
-            charts.append(drawings.chart(about, "ms", axis, list(each), series))
-    return Speed(title, tuple(charts), _speed_table(points), tuple(_speed_notes(points)))
 
 
 def _times(one: Serving, told: Mapping[str, float]) -> dict[str, float]:
@@ -655,19 +581,6 @@ def _past(run: Run, names: Sequence[str]) -> Past:
     found = _key_numbers(run)
     numbers = tuple(number(found[name]) if name in found else NOTHING for name in names)
     return Past(run, run.counted, numbers)
-
-
-def _trends(past: Sequence[Run]) -> tuple[Chart, ...]:
-    """Of what more than one run has measured, the oldest first."""
-    charts = []
-    for name in NUMBERS:
-        title, _comma, unit = name.rpartition(", ")
-        found = {run.at: _key_numbers(run)[name] for run in reversed(past) if name in _key_numbers(run)}
-        if len(found) > 1:
-            places = [moment(at)[5:].removesuffix(" UTC") for at in found]
-            points = dict(zip(places, found.values(), strict=True))
-            charts.append(drawings.chart(title, unit, "run", list(points), [Series(title, points)]))
-    return tuple(charts)
 
 
 def _machines(run: Run) -> tuple[Table, tuple[str, ...]]:

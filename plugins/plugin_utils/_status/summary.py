@@ -14,7 +14,7 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import start_times
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.login import Login
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.login import Login
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen.commands import Commands
 
 MOST = 12  # lines

@@ -18,7 +18,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.view i
 
 VOID = {"meta", "br"}
 # In XML notation they close themselves.
-CLOSED = {"line", "rect", "circle", "path", "polyline"}
+CLOSED = {"line", "rect"}
 EVIL = (
     """</title></style></script><script>alert(1)</script>"' onload=alert(2) <img src=//x/y>{{ 7 * 7 }}{% raw %}&lt;"""
 )
@@ -131,7 +131,7 @@ def test_no_machine_writes_anything_but_text():
     known = {(tag, name) for other in PAGES if other != "hostile" for tag, name, _ in made_of(other)}
     assert {(tag, name) for tag, name, _ in made_of("hostile")} <= known
     assert {value for _, name, value in made_of("hostile") if name == "style"} <= {
-        "background:var(--band)", "width:50.0%",
+        "width:50.0%",
     }  # fmt: skip
     assert EVIL.replace("\n", " ") in Page(plain).text
     assert "<script" not in plain and "<img" not in plain and "7 * 7" in plain
@@ -199,7 +199,7 @@ READ = [
     *(("heat", f"heat{level}") for level in range(5)),
 ]
 # Lines and marks: WCAG 1.4.11.
-SEEN = [*((f"series{number}", "card") for number in range(3)), ("none", "card"), *((one, "page") for one in OUTCOMES)]
+SEEN = [("none", "card"), *((one, "page") for one in OUTCOMES)]
 
 
 @pytest.mark.parametrize("theme", range(3), ids=["light", "dark", "print"])

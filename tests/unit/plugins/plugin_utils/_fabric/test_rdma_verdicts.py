@@ -16,8 +16,8 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import perftest, show_gids
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Rdma
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import rdma_verdicts as judge
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.limits import limits
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import fabric as judge
 from fabric_rates import DEVICES, READY, Figures, fabric, gids, port, scheduled
 from rules import hold, of_findings, of_verdicts
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.login import Login, asked, configured, login
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.login import Login, asked, configured, login
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._awx import job
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import awx_job as job
 
 # What AWX gives a job (awx_meta_vars), and the environment of its ansible-runner.
 JOB = {"awx_job_id": 7, "tower_job_id": 7, "awx_job_launch_type": "manual", "awx_job_template_name": "Sparks: Bring up"}
