@@ -13,6 +13,7 @@ from typing import Any
 from ansible import constants
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import (
     Finding,
     SparkError,
@@ -181,7 +182,10 @@ class ActionModule(ActionBase):
                 reach[host] = (said or {}).get("unreached") or []
                 heard = variables.get(args["heard_variable"]) or {}
                 if heard.get("heard") is not None:
-                    neighbors[host] = border.read(answers.NEIGHBORS, heard, host, refused)
+                    try:
+                        neighbors[host] = calls.read("neighbors", heard, host)
+                    except SparkError as exc:
+                        refused.append(Finding(host, exc.found, exc.remedy))
         settings = Settings(
             require_gb10=args["require_gb10"],
             min_memory_gib=args["min_memory_gib"],

@@ -82,7 +82,15 @@ def carried() -> None:
         look,
         work,
     )
-    from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import peermem  # noqa: F401
+    from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import (  # noqa: F401
+        apply,
+        bandwidth,
+        neighbor_sockets,
+        peermem,
+        ping,
+        rollback,
+        traffic,
+    )
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import apply as gateway  # noqa: F401
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import packages  # noqa: F401
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support import capture  # noqa: F401

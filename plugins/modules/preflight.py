@@ -74,7 +74,7 @@ options:
     type: str
     default: __preflight_reach
   heard_variable:
-    description: Variable that holds the result of M(sparkmatrix.cluster.fabric_neighbors), where it was asked.
+    description: Variable that holds what was heard over the cables, where it was asked.
     type: str
     default: __preflight_heard
   forks:

@@ -22,6 +22,8 @@ from typing import Any
 
 import verdicts
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import Rdma
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbors import Heard, Neighbors
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
@@ -46,28 +48,16 @@ TOPOLOGIES = (
 Topology = tuple[str, int, str, int]
 
 
-def heard(lab: faults.Lab, node: str) -> dict[str, Any]:
-    """What ``fabric_neighbors`` returns on one node."""
+def heard(lab: faults.Lab, node: str) -> Neighbors:
+    """What one node hears."""
     entries = []
     for ports in lab.segments().values():
         for mine in ports:
             for far in ports:
                 if mine.node == node and (far.node, far.nic.cage) != (node, mine.nic.cage):
-                    entries.append(
-                        {
-                            "netdev": mine.nic.netdev,
-                            "cage": mine.nic.cage,
-                            "source": "probe",
-                            "node": far.node,
-                            "peer_netdev": far.nic.netdev,
-                            "peer_cage": far.nic.cage,
-                            "peer_mac": far.mac,
-                            "both_ways": True,
-                            "system": "",
-                            "port": "",
-                        }
-                    )
-    return {"heard": entries, "interfaces": {}, "notes": [], "complete": True, "seconds": 0.6}
+                    ends = (mine.nic.netdev, mine.nic.cage, "probe", far.node, far.nic.netdev, far.nic.cage)
+                    entries.append(Heard(*ends, far.mac, True))
+    return Neighbors(tuple(entries), complete=True)
 
 
 def declared(topology: str, nodes: int) -> list[str]:
@@ -88,7 +78,12 @@ def plan(item: Topology, injected: Sequence[faults.Fault], *, declare: bool) -> 
         for half in machine.halves:
             half.addresses = []
         found = verdicts.read(machine)
-        raw = {"rank": rank, "network": found["network"], "rdma": found["rdma"], "neighbors": heard(lab, host)}
+        raw = {
+            "rank": rank,
+            "network": found["network"],
+            "rdma": Rdma.of_dict(found["rdma"]),
+            "neighbors": heard(lab, host),
+        }
         inputs[host] = fabric_plan.node_input(host, raw, findings)
     assert not findings, findings
     settings = fabric_plan.Settings(

@@ -11,11 +11,14 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import (
+    Cage,
     PciFunction,
     RdmaPort,
     cages,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbors import Heard, Neighbors
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import NodeInput, Plan
 from rules import Found, of_findings
 
@@ -45,16 +48,34 @@ def half(cage: int, domain: str, cabled: bool = True, **changes: Any) -> RdmaPor
     return RdmaPort(**values)
 
 
-def spark_cages(cabled: Sequence[int] = (0,), change: Mapping[tuple[int, str], Mapping[str, Any]] | None = None) -> Any:
-    """What ``ibdev2netdev`` returns as ``cages``; ``change`` maps (cage, domain) to attributes, None leaves it out."""
+Change = Mapping[tuple[int, str], Mapping[str, Any]]
+
+
+def spark_ports(cabled: Sequence[int] = (0,), change: Change | None = None) -> list[RdmaPort]:
+    """``change`` maps (cage, domain) to attributes, None leaves the half out."""
     changes = change or {}
-    ports = [
+    return [
         half(cage, domain, **{"cabled": cage in cabled, **changes.get((cage, domain), {})})
         for domain in ("0002", "0000")
         for cage in (1, 0)
         if changes.get((cage, domain), {}) is not None
     ]
-    return [cage.as_dict() for cage in cages(ports)]
+
+
+def spark_cages(cabled: Sequence[int] = (0,), change: Change | None = None) -> list[Cage]:
+    return cages(spark_ports(cabled, change))
+
+
+def rdma(own: Sequence[Cage]) -> dict[str, Any]:
+    """What ``ibdev2netdev`` returns of a machine with these cages."""
+    ports = [half for cage in own for half in cage.halves]
+    return document.plain(
+        {"devices": [one.as_dict() for one in ports], "cages": [one.as_dict() for one in own], "message": None}
+    )  # type: ignore[no-any-return]
+
+
+def heard(netdev: str = "enp1s0f0np0", cage: int | None = 0, source: str = "lldp", **more: Any) -> Heard:
+    return Heard(netdev, cage, source, **more)
 
 
 def spark(rank: int, cabled: Sequence[int] = (0,), **changes: Any) -> NodeInput:
@@ -87,30 +108,31 @@ def wired(*lines: str, source: str = "probe", speed: float = 200.0, **changes: A
     with a switch that announces itself by LLDP; "@" alone is a switch that does not. A further word "!name" is a node
     that is none of ours. ``changes`` go to every node.
     """
-    heard: dict[str, list[dict[str, Any]]] = {}
+    entries: dict[str, list[Heard]] = {}
     for line in lines:
         words = line.split()
         ends = [
             (name, int(cage)) for name, _dot, cage in (word.rpartition(".") for word in words if word[0] not in "@!")
         ]
         for name, cage in ends:
-            own = heard.setdefault(name, [])
-            common = {"netdev": half(cage, "0000").netdev, "cage": cage}
+            own = entries.setdefault(name, [])
+            netdev = half(cage, "0000").netdev or ""
             for peer, far in ends:
                 if (peer, far) != (name, cage):
-                    own.append({**common, "source": source, "node": peer, "peer_cage": far, "both_ways": True})
+                    own.append(Heard(netdev, cage, source, peer, peer_cage=far, both_ways=True))
             for word in words:
                 if word[0] == "@" and word[1:]:
-                    own.append({**common, "source": "lldp", "node": "", "system": word[1:], "port": "swp1"})
+                    own.append(Heard(netdev, cage, "lldp", system=word[1:], port="swp1"))
                 elif word[0] == "!":
-                    own.append({**common, "source": source, "node": word[1:], "peer_cage": 0})
+                    own.append(Heard(netdev, cage, source, word[1:], peer_cage=0))
     nodes = {}
-    for name in sorted(heard, key=lambda name: int(name[5:])):
+    for name in sorted(entries, key=lambda name: int(name[5:])):
         cages = sorted(
-            {entry["cage"] for entry in heard[name]} | {int(w[-1]) for w in " ".join(lines).split() if w[:-2] == name}
+            {entry.cage or 0 for entry in entries[name]}
+            | {int(w[-1]) for w in " ".join(lines).split() if w[:-2] == name}
         )
         change = {(cage, domain): {"speed_gbps": speed} for cage in cages for domain in ("0000", "0002")}
-        values = {"change": change, "neighbors": {"heard": heard[name], "interfaces": {}, "notes": []}, **changes}
+        values = {"change": change, "neighbors": Neighbors(tuple(entries[name])), **changes}
         nodes[name] = spark(int(name[5:]) - 1, cages, **values)
     return nodes
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.bandwidth import Part
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.bandwidth import Look, Measured, Part
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact, Rail
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.bandwidth import Schedule, schedule
@@ -27,15 +28,16 @@ def gids(address: str, index: int = 3, device: str = DEVICES[0]) -> list[dict[st
     return [local, {**entry, "index": index, "gid": gid_of(address), "ipv4": address}]
 
 
-READY: Mapping[str, Any] = {
-    "tool": "/usr/bin/ib_write_bw",
-    "verbs": True,
-    "busy": [],
-    "software": [],
-    "record": None,
-    "ports": [],
-    "gids": None,
-}
+READY: Mapping[str, Any] = {"tool": "/usr/bin/ib_write_bw", "verbs": True}
+
+
+def look(**changes: Any) -> Look:
+    """Of a machine that can be measured."""
+    return document.load_known(Look, {**READY, **changes})  # type: ignore[no-any-return]
+
+
+def answered(answers: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, list[Measured]]:
+    return {host: [document.load_known(Measured, one) for one in rounds] for host, rounds in answers.items()}
 
 
 def fabric(count: int) -> dict[str, FabricFact]:
@@ -74,21 +76,30 @@ def fabric(count: int) -> dict[str, FabricFact]:
     return made
 
 
-def paths(facts: Mapping[str, FabricFact]) -> dict[str, list[dict[str, Any]]]:
-    return fabric_plan.paths(facts)
-
-
-def scheduled(facts: Mapping[str, FabricFact], ready: Mapping[str, Any] | None = None, **changes: Any) -> Schedule:
+def scheduled(facts: Mapping[str, FabricFact], ready: Mapping[str, Look] | None = None, **changes: Any) -> Schedule:
     options: dict[str, Any] = {"changed": False, "forks": 64, "first_port": 18515, "everything": True, **changes}
-    looks = ready or dict.fromkeys(facts, READY)
-    return schedule("always", facts, paths=paths(facts), ready=looks, **options)
+    looks = ready or dict.fromkeys(facts, look())
+    return schedule("always", facts, paths=fabric_plan.paths(facts), ready=looks, **options)
 
 
 def port(device: str, **changes: Any) -> dict[str, Any]:
     """A half as ``ibdev2netdev`` reads it on a healthy Spark."""
-    pci = {"link_speed_gts": 32.0, "link_width": 4, "max_link_speed_gts": 32.0, "max_link_width": 4}
+    pci = {
+        "address": "0000:01:00.0",
+        "link_speed_gts": 32.0,
+        "link_width": 4,
+        "max_link_speed_gts": 32.0,
+        "max_link_width": 4,
+    }
     own = {key: changes.pop(key) for key in list(changes) if key in pci}
-    known = {"rdma_device": device, "rate_gbps": 200.0, "speed_gbps": 200.0, "mtu": 9000, "firmware": "28.45.4028"}
+    known = {
+        "rdma_device": device,
+        "port": 1,
+        "rate_gbps": 200.0,
+        "speed_gbps": 200.0,
+        "mtu": 9000,
+        "firmware": "28.45.4028",
+    }
     return {**known, **changes, "pci": {**pci, **own}}
 
 

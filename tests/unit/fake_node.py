@@ -18,6 +18,7 @@ from typing import Any
 
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.arp import Holder
 
 
 class Killed(BaseException):
@@ -53,7 +54,7 @@ class FakeNode:
         self.changing = 0
         self.timers: dict[str, list[str]] = {}  # armed by systemd-run: unit and what it runs
         self.default_routes = ["enP7s7"]
-        self.strangers: list[dict[str, str]] = []  # who answers ARP probes
+        self.strangers: list[Holder] = []  # who answers ARP probes
         self.asked: list[dict[str, list[str]]] = []
         self.ignored: set[str] = set()  # keys that netplan makes nothing of
         self.masters: dict[str, str] = {}
@@ -109,9 +110,9 @@ class FakeNode:
                 raise Killed
         return getattr(self, name)(list(argv)) or Completed(0)
 
-    def holders(self, _machine: Any, asked: Any) -> list[dict[str, str]]:
+    def holders(self, _machine: Any, asked: Any) -> list[Holder]:
         self.asked.append({netdev: list(addresses) for netdev, addresses in asked.items()})
-        return [one for one in self.strangers if one["address"] in asked.get(one["netdev"], ())]
+        return [one for one in self.strangers if one.address in asked.get(one.netdev, ())]
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds

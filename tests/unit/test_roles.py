@@ -163,7 +163,7 @@ def test_a_time_has_one_default_in_module_role_and_program():
                     value = options(module).get(option, {}).get("default", 0)
                     found += bool(value)
                     differ += [(variable, own[variable], module, value)] if value not in (0, own[variable]) else []
-    assert differ == [] and found > 8
+    assert differ == [] and found
     limits = {defaults(role).get(f"{role}_rollback_seconds", rollback.SECONDS) for role in ROLES}
     assert limits == {rollback.SECONDS, access.Wanted().rollback_seconds, fabric.Wanted(None).rollback_s}
 
@@ -172,7 +172,10 @@ def test_the_changelog_lists_the_modules_for_users():
     releases = yaml.safe_load((ROOT / "changelogs/changelog.yaml").read_text())["releases"].values()
     listed = [entry["name"] for release in releases for entry in release.get("modules", ())]
     text = (ROOT / "docs/modules.md").read_text()
-    assert len(listed) == len(set(listed)) and set(listed) == set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
+    gone = yaml.safe_load((ROOT / "meta/runtime.yml").read_text())["plugin_routing"]["modules"]
+    assert len(listed) == len(set(listed)) and set(listed) - set(gone) == set(
+        re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+    )
     assert (ROOT / "changelogs/fragments").is_dir(), "antsibull-changelog wants it"
 
 

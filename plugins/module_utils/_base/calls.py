@@ -15,7 +15,6 @@ from __future__ import annotations
 import importlib
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, strict
@@ -24,6 +23,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 PACKAGE = "ansible_collections.sparkmatrix.cluster.plugins.module_utils"
 # Name of the call -> file and function. The module ``node`` carries these files and all that they import.
 CALLS: Mapping[str, str] = {
+    "fabric_change": "_fabric.apply:change",
+    "fabric_remove": "_fabric.apply:remove",
+    "fabric_settle": "_fabric.rollback:settle",
     "gateway": "_gateway.apply:ensure",
     "image_fetch": "_artifacts.image_copy:fetch",
     "image_offer_end": "_artifacts.image_copy:end_offer",
@@ -34,9 +36,14 @@ CALLS: Mapping[str, str] = {
     "model_work": "_artifacts.work:begin",
     "models": "_artifacts.look:models",
     "models_remove": "_artifacts.look:remove",
+    "neighbors": "_fabric.neighbor_sockets:find",
     "packages": "_managed.packages:ensure",
     "observation": "_verdict.observe:observation",
     "peermem": "_fabric.peermem:ensure",
+    "pings": "_fabric.ping:ping",
+    "rdma_look": "_fabric.bandwidth:look",
+    "rdma_rates": "_fabric.bandwidth:rates",
+    "rdma_traffic": "_fabric.traffic:traffic",
     "web_ui_data": "_web_ui.data:move",
     "support": "_support.capture:support",
     "verdicts": "_verdict.store:verdicts",
@@ -87,5 +94,4 @@ def read(name: str, result: Any, host: str) -> Any:
     with json_text.Reading(f"what this machine answered ({name}) cannot be used", host, REMEDY):
         if not isinstance(result, Mapping):
             raise ValueError(f"it is {strict.quoted(result)}, expected a mapping")
-        ours = {**result, "diff": ()}
-        return document.load(answer, {item.name: ours[item.name] for item in fields(answer) if item.name in ours})
+        return document.load_known(answer, {**result, "diff": ()})

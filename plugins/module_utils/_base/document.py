@@ -59,6 +59,17 @@ def load(cls: type[Any], values: Any, where: str = "", spoken: bool = False) -> 
     return cls(**made)
 
 
+def load_known(cls: type[Any], values: Any) -> Any:
+    """:func:`load` of the fields that the class has, whatever else is there; :class:`ValueError` in any case."""
+    if not isinstance(values, Mapping):
+        raise ValueError(f"is {values!r:.60}, not a mapping")
+    kinds = _kinds(cls)
+    try:
+        return load(cls, {name: value for name, value in values.items() if name in kinds})
+    except TypeError as exc:
+        raise ValueError(f"has a field that does not fit: {exc}") from exc
+
+
 def plain(value: Any) -> Any:
     """What JSON and YAML can write."""
     if is_dataclass(value):

@@ -15,10 +15,11 @@ from typing import Annotated, Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 
 
-def _or_empty(parse: Callable[[Any], str]) -> Callable[[Any], str]:
+def or_empty(parse: Callable[[Any], str]) -> Callable[[Any], str]:
     return lambda value: "" if value == "" else parse(value)
 
 
+Text = Annotated[str, strict.string]
 Words = Annotated[str, strict.words]
 Word = Annotated[str, strict.word]
 Host = Annotated[str, strict.host]
@@ -46,11 +47,11 @@ Octet = Annotated[int, strict.whole(0, 255)]  # of a cage, rail or port of a dev
 Plain = Annotated[dict[str, Any], strict.plain]  # of another program; who reads it knows what is in it
 Diff = list[dict[str, Any]]  # of an answer, as Ansible shows it; nobody decides by it
 # The same, or an empty text for nothing.
-WordOrEmpty = Annotated[str, _or_empty(strict.word)]
-CommitOrEmpty = Annotated[str, _or_empty(strict.commit)]
-HostOrEmpty = Annotated[str, _or_empty(strict.host)]
-InterfaceOrEmpty = Annotated[str, _or_empty(strict.interface)]
-AddressOrEmpty = Annotated[str, _or_empty(strict.address)]
-MacOrEmpty = Annotated[str, _or_empty(strict.mac)]
-SwitchOrEmpty = Annotated[str, _or_empty(strict.switch)]
-PublicKeyOrEmpty = Annotated[str, _or_empty(strict.public_key)]
+WordOrEmpty = Annotated[str, or_empty(strict.word)]
+CommitOrEmpty = Annotated[str, or_empty(strict.commit)]
+HostOrEmpty = Annotated[str, or_empty(strict.host)]
+InterfaceOrEmpty = Annotated[str, or_empty(strict.interface)]
+AddressOrEmpty = Annotated[str, or_empty(strict.address)]
+MacOrEmpty = Annotated[str, or_empty(strict.mac)]
+SwitchOrEmpty = Annotated[str, or_empty(strict.switch)]
+PublicKeyOrEmpty = Annotated[str, or_empty(strict.public_key)]

@@ -22,10 +22,11 @@ import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any, Optional
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, sysfs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Diff, Flag, WordOrEmpty, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, alone
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import arp, rollback, wait_for_links
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import netplan as fabric_netplan
@@ -76,19 +77,23 @@ FORGOTTEN = "the unconfirmed change of an interrupted run is no longer pending"
 TAKEN_OVER = "the unconfirmed change of an interrupted run is taken over"
 
 
+def _fact(value: Any) -> FabricFact:
+    return load(value, "this node")
+
+
 @dataclass(frozen=True)
 class Wanted:
-    """``fact`` None: nothing is wanted, give everything back. ``hosts``: lines for /etc/hosts."""
+    """``fact`` None: nothing is wanted, give everything back. ``hosts_lines``: for /etc/hosts."""
 
-    fact: FabricFact | None
-    hosts: Sequence[str] = ()
+    fact: Optional[Annotated[FabricFact, _fact]] = None
+    hosts_lines: tuple[str, ...] = ()
     connection_interface: str = ""
     timeout_s: float = 30.0
     rollback_s: float = SECONDS
-    backend: str = "auto"  # or networkd, networkmanager
-    foreign: str = "refuse"  # or adopt
+    backend: str = field(default="auto", metadata=document.one_of("auto", "networkd", "networkmanager"))
+    foreign: str = field(default="refuse", metadata=document.one_of("refuse", "adopt"))
     ipv6: bool = False
-    macs: Sequence[str] = ()  # of all ports of the cluster's cards
+    macs: tuple[str, ...] = ()  # of all ports of the cluster's cards
 
     @property
     def rails(self) -> tuple[Rail, ...]:
@@ -99,14 +104,31 @@ class Wanted:
 class Outcome:
     """What was done, or in check mode would be."""
 
-    changed: bool = False
-    diff: list[dict[str, Any]] = field(default_factory=list)
-    changes: list[str] = field(default_factory=list)  # one line each, for people
-    warnings: list[str] = field(default_factory=list)
-    fact_applied: bool = False  # the fact on disk is this plan's, in state applied
-    fact: dict[str, Any] | None = None  # the fact on disk
-    transaction: str = ""  # waits for its confirmation; "" when nothing does
-    backend: str = ""
+    changed: Flag = False
+    diff: Diff = field(default_factory=list)
+    changes: list[Words] = field(default_factory=list)  # one line each, for people
+    warnings: list[Words] = field(default_factory=list)
+    fact_applied: Flag = False  # the fact on disk is this plan's, in state applied
+    fact: Optional[Annotated[FabricFact, _fact]] = None  # the fact on disk
+    transaction: WordOrEmpty = ""  # waits for its confirmation; "" when nothing does
+    backend: WordOrEmpty = ""
+
+
+@dataclass(frozen=True)
+class Everything:
+    """All that was there before the first change is asked back."""
+
+
+def change(wanted: Wanted, check: bool) -> Outcome:
+    """Changes what is not as the fact says, and leaves the change pending."""
+    if wanted.fact is None:
+        raise SparkError("there is no plan for this node", "fabric_change", "Run the whole fabric layer")
+    return reconcile(Machine(), wanted, check_mode=check)
+
+
+def remove(_request: Everything, check: bool) -> Outcome:
+    """Gives back what was there before the first change, from files to MTU, and removes the fabric fact."""
+    return reconcile(Machine(), Wanted(), check_mode=check)
 
 
 def default_routes(machine: Machine) -> set[str]:
@@ -211,7 +233,7 @@ class _Apply:
         files = self._files(after, needed)
         planned = self._apply_files(files, check_mode=True)
         hosts_before = self.machine.read(etc_hosts.PATH) or ""
-        hosts_after = etc_hosts.with_block(hosts_before, self.wanted.hosts if self.rails else (), rollback.OWNER)
+        hosts_after = etc_hosts.with_block(hosts_before, self.wanted.hosts_lines if self.rails else (), rollback.OWNER)
 
         avahi_before = self.machine.read(avahi.PATH)  # None: not installed
         avahi_after = avahi_before and avahi.denying(avahi_before, self._without_names(), rollback.OWNER)
@@ -270,7 +292,7 @@ class _Apply:
             return
         with contextlib.suppress(SparkError):
             fact = load(json_text.read(text), self.wanted.fact.host if self.wanted.fact else "")
-            self.outcome.fact = fact.as_dict()
+            self.outcome.fact = fact
             same = self.wanted.fact is not None and fact.plan_hash == self.wanted.fact.plan_hash
             self.outcome.fact_applied = same and fact.state == "applied"
             self._fact_is_this_plan = same
@@ -405,19 +427,19 @@ class _Apply:
         """Nobody else on its segment has the address of a half. The peers' are asked for by themselves."""
         known = {mac.lower() for mac in (*self.wanted.macs, *own_macs(self.machine.sysfs))}
         for one in self.holders(self.machine, {netdev: [self.rails[netdev].address] for netdev in off}):
-            if one["mac"] not in known:
+            if one.mac not in known:
                 raise SparkError(
-                    f"somebody else has the address {one['address']} already: {one['mac']} answers for it, which is no "
+                    f"somebody else has the address {one.address} already: {one.mac} answers for it, which is no "
                     "port of this cluster",
-                    one["netdev"],
+                    one.netdev,
                     arp.REMEDY,
                 )
 
     def _check_connection(self) -> dict[str, str]:
         """The interfaces that lead to the machine, and what each carries. Where Ansible runs on the machine itself
         there is no connection, but its default route is not to be cut."""
-        fact = self.wanted.fact.as_dict() if self.wanted.fact else self.outcome.fact or {}
-        management = fact.get("management_address")
+        fact = self.wanted.fact or self.outcome.fact
+        management = fact.management_address if fact else None
         owners = [
             netdev
             for netdev, state in self.before.items()

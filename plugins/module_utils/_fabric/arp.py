@@ -13,9 +13,11 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sysfs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Interface, Ipv4, Mac
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbor_sockets import Wire
 
@@ -30,12 +32,23 @@ REMEDY = (
 )
 
 Asked = Mapping[str, Collection[str]]  # netdev to addresses
-Holders = Callable[[Machine, Asked], list[dict[str, str]]]
 
 
-def holders(machine: Machine, asked: Asked) -> list[dict[str, str]]:
-    """Everybody who says that an address is theirs: ``netdev``, ``address`` and ``mac``. All interfaces are asked at
-    the same time, those without a link not at all."""
+@dataclass(frozen=True, order=True)
+class Holder:
+    """Who says on ``netdev`` that an address is theirs."""
+
+    netdev: Interface
+    address: Ipv4
+    mac: Mac
+
+
+Holders = Callable[[Machine, Asked], list[Holder]]
+
+
+def holders(machine: Machine, asked: Asked) -> list[Holder]:
+    """Everybody who says that an address is theirs. All interfaces are asked at the same time, those without a link
+    not at all."""
     up = [netdev for netdev in asked if sysfs.read_text(machine.sysfs / "class/net" / netdev / "carrier") == "1"]
     if not up:
         return []
@@ -46,9 +59,9 @@ def holders(machine: Machine, asked: Asked) -> list[dict[str, str]]:
         wire.close()
 
 
-def ask(asked: Asked, wire: Any, clock: Callable[[], float] = time.monotonic) -> list[dict[str, str]]:
+def ask(asked: Asked, wire: Any, clock: Callable[[], float] = time.monotonic) -> list[Holder]:
     start, sent = clock(), 0
-    found: dict[tuple[str, str, str], None] = {}
+    found: set[Holder] = set()
     while clock() - start < WAIT_S:
         if sent < PROBES and clock() - start >= sent * GAP_S:
             for netdev, addresses in asked.items():
@@ -59,8 +72,8 @@ def ask(asked: Asked, wire: Any, clock: Callable[[], float] = time.monotonic) ->
         for netdev, _mac, _ethertype, payload in wire.receive(start + until - clock()):
             address, mac = sender(payload)
             if address in asked.get(netdev, ()):
-                found[netdev, address, mac] = None
-    return [{"netdev": netdev, "address": address, "mac": mac} for netdev, address, mac in sorted(found)]
+                found.add(Holder(netdev, address, mac))
+    return sorted(found)
 
 
 def probe(mac: str, address: str) -> bytes:

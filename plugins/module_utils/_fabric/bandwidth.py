@@ -15,13 +15,30 @@ import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import Annotated, Any, Optional
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import command, json_text, paths, sysfs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import (
+    command,
+    document,
+    json_text,
+    paths,
+    sysfs,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, TIMED_OUT, Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
+    Count,
+    Flag,
+    Host,
+    Number,
+    Octet,
+    RdmaDevice,
+    Word,
+    WordOrEmpty,
+    Words,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import (
     counters,
@@ -29,6 +46,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import
     perftest,
     show_gids,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import RdmaPort
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
 
 WRITE, BOTH_WAYS, LATENCY = TESTS = ("write", "write_both_directions", "latency")
 TOOL, LATENCY_TOOL = "ib_write_bw", "ib_write_lat"
@@ -52,29 +71,39 @@ TimedRunner = Callable[[Sequence[str], float], Completed]
 # --- what this node can do -------------------------------------------------------------------------------------------
 
 
-def look(engine_units: Sequence[str], machine: Machine, runner: TimedRunner = command.run) -> dict[str, Any]:
-    """Whether this node can be measured now, and what its RDMA devices look like.
-
-    ``tool`` is the path of ``ib_write_bw`` or None, ``verbs`` whether programs can reach RDMA devices, ``busy`` the
-    units of ``engine_units`` that are running, ``software`` the soft RoCE devices, ``record`` the kept measurement,
-    ``ports`` and ``gids`` as the modules ``ibdev2netdev`` and ``show_gids`` return them.
-    """
-    return {
-        **without_devices(engine_units, machine, runner),
-        "ports": [port.as_dict() for port in ibdev2netdev.read(machine.sysfs)],
-        "gids": [gid.as_dict() for gid in show_gids.read(machine.sysfs)],
-    }
+@dataclass(frozen=True)
+class Nobody:
+    """Nothing is asked for."""
 
 
-def without_devices(engine_units: Sequence[str], machine: Machine, runner: TimedRunner = command.run) -> dict[str, Any]:
-    """The part of :func:`look` that ``node_info`` does not say of every node."""
-    busy = [unit for unit in engine_units if runner(["systemctl", "is-active", "--quiet", unit], 20.0).rc == 0]
+@dataclass
+class Look:
+    """Whether this node can be measured now, and what its RDMA devices look like."""
+
+    tool: Optional[Words] = None  # path of ib_write_bw
+    verbs: Flag = False  # programs can reach RDMA devices
+    busy: list[Words] = field(default_factory=list)  # units of the engine that run
+    software: list[RdmaDevice] = field(default_factory=list)  # soft RoCE
+    measured: WordOrEmpty = ""  # plan_hash of the fabric that was measured last
+    ports: list[Annotated[RdmaPort, RdmaPort.of_dict]] = field(default_factory=list)
+    gids: Optional[list[Annotated[Gid, Gid.of_dict]]] = None
+
+
+def look(_request: Nobody, _check: bool) -> Look:
+    machine = Machine()
+    ports, gids = ibdev2netdev.read(machine.sysfs), show_gids.read(machine.sysfs)
+    return Look(**without_devices(machine), ports=ports, gids=gids)
+
+
+def without_devices(machine: Machine, runner: TimedRunner = command.run) -> dict[str, Any]:
+    """The part of :class:`Look` that ``node_info`` does not say of every node."""
+    busy = [unit for unit in ENGINE_UNITS if runner(["systemctl", "is-active", "--quiet", unit], 20.0).rc == 0]
     return {
         "tool": shutil.which(TOOL, path=command.search_path()),
         "verbs": bool(glob.glob(VERBS)),
         "busy": busy,
         "software": software_devices(machine),
-        "record": read_record(),
+        "measured": str((read_record() or {}).get("plan_hash") or ""),
     }
 
 
@@ -102,13 +131,13 @@ class Part:
     slot at the same time, each over another half."""
 
     slot: int
-    role: str  # "server" or "client", which writes
-    test: str  # one of TESTS
+    role: str = field(metadata=document.one_of("server", "client"))  # the client writes
+    test: str = field(metadata=document.one_of(*TESTS))
     rail: int
     device: str
     port: int  # of the RDMA device
     netdev: str
-    gid_index: int | None
+    gid_index: Optional[int]
     source: str  # own address
     peer: str  # name of the other node
     address: str  # of the other node
@@ -121,17 +150,17 @@ class Outcome:
     """How it went on this node. ``value`` is None when there is no result; ``reason`` and ``remedy`` then say why, and
     ``cause`` where it is one that has a name."""
 
-    slot: int
-    role: str
-    test: str
-    rail: int
-    peer: str
-    device: str
-    value: float | None = None  # Gb/s; microseconds of the latency
-    rdma_mtu: int | None = None
-    cause: str = ""
-    reason: str | None = None
-    remedy: str | None = None
+    slot: Count
+    role: Word
+    test: Word
+    rail: Octet
+    peer: Host
+    device: RdmaDevice
+    value: Optional[Number] = None  # Gb/s; microseconds of the latency
+    rdma_mtu: Optional[Count] = None
+    cause: WordOrEmpty = ""
+    reason: Optional[Words] = None
+    remedy: Optional[Words] = None
 
 
 @dataclass(frozen=True)
@@ -139,18 +168,25 @@ class Measured:
     """``idle``: bytes/s that RDMA moved over each device before; ``counted``: what was added meanwhile, by device and
     name of the counter."""
 
-    outcomes: Sequence[Outcome] = ()
-    idle: Mapping[str, float] = field(default_factory=dict)
-    counted: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    seconds: float = 0.0
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    outcomes: tuple[Outcome, ...] = ()
+    idle: Mapping[RdmaDevice, Number] = field(default_factory=dict)
+    counted: Mapping[RdmaDevice, Mapping[Word, Count]] = field(default_factory=dict)
+    seconds: Number = 0.0
 
 
-def parse_tests(entries: Sequence[Mapping[str, Any]]) -> list[Part]:
-    """The module's option, in the order of ``slot``."""
-    return sorted((Part(**entry) for entry in entries), key=lambda test: test.slot)
+@dataclass(frozen=True)
+class Request:
+    """This node's parts of one round. ``duration_s``: of each; ``wait_s``: for the other end."""
+
+    tests: tuple[Part, ...]
+    duration_s: int
+    wait_s: float
+
+
+def rates(request: Request, check: bool) -> Measured:
+    """Measures with one other node, in the order of ``slot``."""
+    tests = sorted(request.tests, key=lambda test: test.slot)
+    return measure([] if check else tests, request.duration_s, request.wait_s, Machine())
 
 
 def argv(test: Part, duration_s: int) -> list[str]:
@@ -193,7 +229,7 @@ def measure(
         broken |= {one.rail for one in found if one.reason is not None}
         outcomes += found
     counted = {name: counters.added(before[name], _counters(end, machine)) for name, end in ends.items()}
-    return Measured(outcomes, idle, counted, round(machine.clock() - began, 1))
+    return Measured(tuple(outcomes), idle, counted, round(machine.clock() - began, 1))
 
 
 def _idle(ends: Mapping[str, Part], machine: Machine) -> dict[str, float]:

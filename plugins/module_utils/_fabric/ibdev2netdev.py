@@ -18,28 +18,47 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Optional
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sysfs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, strict, sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
+    Count,
+    Flag,
+    Guid,
+    Interface,
+    Mac,
+    Number,
+    Octet,
+    RdmaDevice,
+    Whole,
+    Word,
+    Words,
+)
 
 NVIDIA_NETWORK_VENDOR = "0x15b3"
 HOTPLUG_RULE = "90-mtk-hotplug.rules"  # package dgx-spark-mlnx-hotplug
 HOTPLUG_DRIVER = "cx7-pcie-hotplug"
 
 
+def _address(value: Any) -> str:
+    text = strict.word(value)
+    strict.pci_domain(text.split(":", 1)[0])
+    return text
+
+
 @dataclass(frozen=True)
 class PciFunction:
     """The PCI function under an RDMA device. Speeds are per lane in GT/s, widths in lanes; None: not told."""
 
-    address: str  # "0002:01:00.1"
-    vendor: str | None = None  # "0x15b3"
-    device: str | None = None  # "0x1021"
-    numa_node: int | None = None  # None also where the platform says -1
-    link_speed_gts: float | None = None
-    link_width: int | None = None
-    max_link_speed_gts: float | None = None
-    max_link_width: int | None = None
+    address: Annotated[str, _address]  # "0002:01:00.1"
+    vendor: Optional[Word] = None  # "0x15b3"
+    device: Optional[Word] = None  # "0x1021"
+    numa_node: Optional[Whole] = None  # None also where the platform says -1
+    link_speed_gts: Optional[Number] = None
+    link_width: Optional[Count] = None
+    max_link_speed_gts: Optional[Number] = None
+    max_link_width: Optional[Count] = None
 
     @property
     def path(self) -> str:
@@ -58,35 +77,39 @@ class PciFunction:
         return {**asdict(self), "bandwidth_gbps": self.bandwidth_gbps}
 
 
+def _pci(value: Any) -> PciFunction:
+    return document.load_known(PciFunction, value)  # type: ignore[no-any-return]
+
+
 @dataclass(frozen=True)
 class RdmaPort:
     """One port of one RDMA device and the netdev that goes with it. None: this source does not tell."""
 
-    rdma_device: str
-    port: int
-    driver: str | None = None  # "mlx5_core", "rdma_rxe", "siw"
-    link_layer: str | None = None  # "Ethernet", "InfiniBand"
-    rdma_state: str | None = None  # "ACTIVE", "DOWN", "INIT", "ARMED", …
-    phys_state: str | None = None  # "LinkUp", "Disabled", "Polling", …
-    rate_gbps: float | None = None  # only while ACTIVE: a down mlx5 port claims 40 Gb/s
-    netdev: str | None = None
-    netdev_source: str | None = None  # "gid", "pci", "parent" or "tool"
-    carrier: bool | None = None
-    admin_up: bool | None = None
-    operstate: str | None = None
-    speed_gbps: float | None = None
-    mtu: int | None = None  # bytes
-    mac: str | None = None
-    phys_port_name: str | None = None  # "p0", "p1": the cage
-    phys_switch_id: str | None = None
-    firmware: str | None = None
-    board_id: str | None = None
-    hca_type: str | None = None
-    node_guid: str | None = None
-    sys_image_guid: str | None = None
-    part_id: str | None = None  # the tool's -v only
-    description: str | None = None  # the tool's -v only
-    pci: PciFunction | None = None
+    rdma_device: RdmaDevice
+    port: Octet
+    driver: Optional[Word] = None  # "mlx5_core", "rdma_rxe", "siw"
+    link_layer: Optional[Word] = None  # "Ethernet", "InfiniBand"
+    rdma_state: Optional[Word] = None  # "ACTIVE", "DOWN", "INIT", "ARMED", …
+    phys_state: Optional[Word] = None  # "LinkUp", "Disabled", "Polling", …
+    rate_gbps: Optional[Number] = None  # only while ACTIVE: a down mlx5 port claims 40 Gb/s
+    netdev: Optional[Interface] = None
+    netdev_source: Optional[Word] = None  # "gid", "pci", "parent" or "tool"
+    carrier: Optional[Flag] = None
+    admin_up: Optional[Flag] = None
+    operstate: Optional[Word] = None
+    speed_gbps: Optional[Number] = None
+    mtu: Optional[Count] = None  # bytes
+    mac: Optional[Mac] = None
+    phys_port_name: Optional[Word] = None  # "p0", "p1": the cage
+    phys_switch_id: Optional[Word] = None
+    firmware: Optional[Word] = None
+    board_id: Optional[Words] = None
+    hca_type: Optional[Words] = None
+    node_guid: Optional[Guid] = None
+    sys_image_guid: Optional[Guid] = None
+    part_id: Optional[Words] = None  # the tool's -v only
+    description: Optional[Words] = None  # the tool's -v only
+    pci: Optional[Annotated[PciFunction, _pci]] = None
 
     @property
     def active(self) -> bool:
@@ -98,8 +121,17 @@ class RdmaPort:
             **asdict(self),
             "pci": self.pci.as_dict() if self.pci else None,
             "pci_address": self.pci.address if self.pci else None,
-            "pcie_path": self.pci.path if self.pci else None,
+            "pcie_path": self.pcie_path,
         }
+
+    @property
+    def pcie_path(self) -> str | None:
+        return self.pci.path if self.pci else None
+
+    @classmethod
+    def of_dict(cls, entry: Any) -> RdmaPort:
+        """An entry as the module ``ibdev2netdev`` returns it; :class:`ValueError` says what does not fit."""
+        return document.load_known(cls, entry)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -138,6 +170,29 @@ class Absence:
 
     reason: str
     message: str
+
+
+def _devices(value: Any) -> tuple[RdmaPort, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(f"is {value!r:.60}, not a list")
+    return tuple(map(RdmaPort.of_dict, value))
+
+
+@dataclass(frozen=True)
+class Rdma:
+    """The RDMA devices of a machine, as the module ``ibdev2netdev`` returns them. ``message``: why there is none."""
+
+    devices: Annotated[tuple[RdmaPort, ...], _devices] = ()
+    message: Optional[Words] = None
+
+    @property
+    def cages(self) -> list[Cage]:
+        return cages(self.devices)
+
+    @classmethod
+    def of_dict(cls, result: Any) -> Rdma:
+        """:class:`ValueError` says what does not fit; nothing has no devices."""
+        return document.load_known(cls, result or {})  # type: ignore[no-any-return]
 
 
 # --- sysfs -----------------------------------------------------------------------------------------------------------

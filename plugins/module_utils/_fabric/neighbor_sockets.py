@@ -16,7 +16,7 @@ import signal
 import socket
 import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,11 +27,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import s
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, Runner, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import lldp
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import RdmaPort, cages
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import RdmaPort, cages, read
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbors import (
     ETHERTYPE,
     Conversation,
     End,
+    Neighbors,
     module_serial,
 )
 
@@ -60,6 +61,32 @@ def own_macs(sysfs_root: Path) -> list[str]:
     """Of all interfaces, the management port among them: lldpd names the machine by any of them."""
     net = sysfs_root / "class/net"
     return [mac for name in sysfs.names(net) or [] if (mac := sysfs.read_text(net / name / "address"))]
+
+
+@dataclass(frozen=True)
+class Request:
+    """``node`` is one of ``nodes``, who all listen at the same time. ``cluster``: any text that is the same on all of
+    them, and another in another cluster on the same switch."""
+
+    node: str
+    nodes: tuple[str, ...]
+    cluster: str = ""
+    timeout_s: float = 10.0
+
+
+def find(request: Request, check: bool) -> Neighbors:
+    """Who is at the other end of each cable. In check mode ports that are switched off stay off."""
+    root = sysfs.root()
+    own = ends(read(root))
+    try:
+        talk = Conversation(request.node, request.nodes, own, request.cluster, time.monotonic(), own=own_macs(root))
+    except ValueError as exc:
+        raise SparkError(str(exc), request.node, "Run the whole fabric layer") from exc
+    wire = Wire([end.netdev for end in own], root)
+    try:
+        return probe(talk, wire, request.timeout_s, may_switch_on=not check)
+    finally:
+        wire.close()
 
 
 class Wire:
@@ -249,8 +276,7 @@ def probe(
     runner: Runner = run,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> Mapping[str, Any]:
-    """The result of the module ``fabric_neighbors``."""
+) -> Neighbors:
     off = [netdev for netdev in talk.ends if not wire.admin_up(netdev)]
     notes = []
     if off and not may_switch_on:
@@ -266,10 +292,10 @@ def probe(
     announced, problem = known.result()
     talk.add_announcements(announced)
     lost = [f"{netdev}: {reason}" for netdev, reason in wire.lost.items() if netdev not in off]
-    return {
-        "heard": [heard.as_dict() for heard in talk.heard()],
-        "interfaces": talk.interfaces(found),
-        "notes": [*notes, *switched.notes, *talk.notes(), *([problem] if problem else []), *lost],
-        "complete": talk.taking_part == talk.everybody,
-        "seconds": round(seconds, 3),
-    }
+    return Neighbors(
+        tuple(talk.heard()),
+        talk.interfaces(found),
+        (*notes, *switched.notes, *talk.notes(), *([problem] if problem else []), *lost),
+        talk.taking_part == talk.everybody,
+        round(seconds, 3),
+    )

@@ -22,10 +22,22 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Optional
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
+    Flag,
+    HostOrEmpty,
+    Interface,
+    InterfaceOrEmpty,
+    MacOrEmpty,
+    Number,
+    Octet,
+    SwitchOrEmpty,
+    Word,
+    Words,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import lldp
 
 ETHERTYPE = 0x88B5
@@ -125,22 +137,40 @@ class _Reader:
 
 @dataclass(frozen=True)
 class Heard:
-    """One neighbour that was heard on one of our netdevs; see the module ``fabric_neighbors`` for the fields."""
+    """One neighbour that was heard on one of our netdevs."""
 
-    netdev: str
-    cage: int | None
-    source: str  # "probe" or "lldp"
-    node: str = ""
-    peer_netdev: str = ""
-    peer_cage: int | None = None
-    peer_mac: str = ""
-    both_ways: bool | None = None  # LLDP does not tell
-    system: str = ""
-    port: str = ""
-    ids: tuple[str, ...] = ()  # LLDP: MAC and IP addresses by which the device, and not the port, may be known
+    netdev: Interface
+    cage: Optional[Octet]  # None where the adapter does not tell
+    source: Word  # "probe" or "lldp"
+    node: HostOrEmpty = ""  # nothing for LLDP from a device that is none of ours
+    peer_netdev: InterfaceOrEmpty = ""
+    peer_cage: Optional[Octet] = None
+    peer_mac: MacOrEmpty = ""
+    both_ways: Optional[Flag] = None  # the other end hears us as well; LLDP does not tell
+    system: SwitchOrEmpty = ""
+    port: SwitchOrEmpty = ""
+    ids: tuple[Word, ...] = ()  # LLDP: MAC and IP addresses by which the device, and not the port, may be known
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+
+@dataclass(frozen=True)
+class Port:
+    """``brought_up``: it was switched off, and on for as long as the node listened. ``module_serial``: of the cable
+    (``ethtool -m``), often the same at both ends."""
+
+    carrier: Optional[Flag] = None
+    brought_up: Flag = False
+    module_serial: Words = ""
+
+
+@dataclass(frozen=True)
+class Neighbors:
+    """Everybody who was heard, once per own port and port at the other end; own ports by name; what was odd."""
+
+    heard: tuple[Heard, ...] = ()
+    interfaces: Mapping[Interface, Port] = field(default_factory=dict)
+    notes: tuple[Words, ...] = ()
+    complete: Flag = False  # all nodes took part
+    seconds: Number = 0.0
 
 
 @dataclass
@@ -365,15 +395,8 @@ class Conversation:
     def _unheard(self, heard: Heard) -> bool:
         return heard.source == "probe" and not heard.both_ways and heard.node != self.me
 
-    def interfaces(self, serials: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-        return {
-            end.netdev: {
-                "carrier": end.carrier,
-                "brought_up": end.brought_up,
-                "module_serial": serials.get(end.netdev, ""),
-            }
-            for end in self.ends.values()
-        }
+    def interfaces(self, serials: Mapping[str, str]) -> dict[str, Port]:
+        return {name: Port(end.carrier, end.brought_up, serials.get(name, "")) for name, end in self.ends.items()}
 
 
 def module_serial(text: str) -> str:

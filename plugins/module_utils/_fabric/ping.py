@@ -12,13 +12,25 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Optional
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, Completed, Runner, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
+    Count,
+    Flag,
+    Host,
+    Ipv4,
+    Number,
+    Octet,
+    Word,
+    Words,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import arp
 
 HEADERS = 28  # bytes: IPv4 20, ICMP 8
 SMALL = 56  # bytes, what ping sends by default
@@ -32,6 +44,7 @@ class Path:
     """From one of our rails to the same rail of a peer."""
 
     rail: int
+    netdev: str
     source: str
     peer: str
     address: str
@@ -39,23 +52,47 @@ class Path:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Request:
+    """``timeout_s``: after which a path that has not answered has failed."""
+
+    paths: tuple[Path, ...]
+    timeout_s: float
+
+
+@dataclass(frozen=True)
+class Probe:
     """How it went. ``cause``: ``mtu_local``, ``mtu_path``, ``no_address``, ``unreachable``, ``silent`` or ``failed``;
     None when ok."""
 
-    rail: int
-    peer: str
-    source: str
-    address: str
-    ok: bool
-    rtt_ms: float | None = None
-    attempts: int = 1
-    cause: str | None = None
-    reason: str | None = None
-    remedy: str | None = None
+    rail: Octet
+    peer: Host
+    source: Ipv4
+    address: Ipv4
+    ok: Flag
+    rtt_ms: Optional[Number] = None
+    attempts: Count = 1
+    cause: Optional[Word] = None
+    reason: Optional[Words] = None
+    remedy: Optional[Words] = None
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+
+@dataclass
+class Pinged:
+    """``holders``: everybody who says that one of the addresses is theirs. A ping does not tell whether somebody else
+    answers."""
+
+    probes: list[Probe] = field(default_factory=list)
+    holders: list[arp.Holder] = field(default_factory=list)
+
+
+def ping(request: Request, _check: bool) -> Pinged:
+    """The pings, and at the same time the question (ARP) who has these addresses."""
+    asked: dict[str, set[str]] = {}
+    for path in request.paths:
+        asked.setdefault(path.netdev, set()).update((path.source, path.address))
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        answers = pool.submit(arp.holders, Machine(), asked)
+        return Pinged(probe(request.paths, request.timeout_s), answers.result())
 
 
 def argv(path: Path, size: int) -> list[str]:
@@ -71,7 +108,7 @@ def parse_rtt(text: str) -> float | None:
 
 
 def classify(done: Completed) -> str:
-    """Why a ping failed, by what iputils prints: a cause of :class:`Verdict`."""
+    """Why a ping failed, by what iputils prints: a cause of :class:`Probe`."""
     text = f"{done.out}\n{done.err}".lower()
     if "message too long" in text or "local error" in text:
         return "mtu_local"
@@ -132,21 +169,21 @@ def probe(
     runner: Runner = run,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> list[Verdict]:
+) -> list[Probe]:
     """Ping all paths at the same time, each again and again until it answers or ``timeout_s`` is over.
 
     The first packet after a change is often lost to ARP, and a switch port may take seconds to forward.
     """
     deadline = clock() + timeout_s
 
-    def one(path: Path) -> Verdict:
+    def one(path: Path) -> Probe:
         attempts = 0
         while True:
             attempts += 1
             big = runner(argv(path, path.mtu - HEADERS))
             if big.rc == 0:
                 rtt = parse_rtt(big.out)
-                return Verdict(path.rail, path.peer, path.source, path.address, True, rtt, attempts)
+                return Probe(path.rail, path.peer, path.source, path.address, True, rtt, attempts)
             if big.rc == NOT_FOUND:
                 raise SparkError("there is no program 'ping'", "", "Install iputils-ping")
             if clock() >= deadline:
@@ -154,14 +191,9 @@ def probe(
             sleep(PAUSE_S)
         small = runner(argv(path, SMALL))
         cause, reason, remedy = _explain(path, big, small)
-        return Verdict(path.rail, path.peer, path.source, path.address, False, None, attempts, cause, reason, remedy)
+        return Probe(path.rail, path.peer, path.source, path.address, False, None, attempts, cause, reason, remedy)
 
     if not paths:
         return []
     with ThreadPoolExecutor(max_workers=min(len(paths), MAX_PARALLEL)) as pool:
         return list(pool.map(one, paths))
-
-
-def parse_paths(entries: Sequence[Mapping[str, Any]]) -> list[Path]:
-    """The module's option: ``rail``, ``source``, ``peer``, ``address``, ``mtu``."""
-    return [Path(int(e["rail"]), str(e["source"]), str(e["peer"]), str(e["address"]), int(e["mtu"])) for e in entries]

@@ -19,6 +19,7 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Flag, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import POLL_S, Machine, alone
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import renderer
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import (
@@ -111,6 +112,35 @@ def confirm(machine: Machine, transaction: str) -> None:
     """The change stays. Raises :class:`SparkError` when it is no longer there to be confirmed."""
     with alone(machine, WHAT, LOCK):
         GUARD.disarm(machine, GUARD.expect(machine, transaction))
+
+
+@dataclass(frozen=True)
+class Request:
+    """``transaction``: the pending change, as the call ``fabric_change`` returned it."""
+
+    transaction: str
+    keep: bool
+
+
+@dataclass
+class Settled:
+    """``changes``: what is not as it was before the change, one line each."""
+
+    changed: Flag
+    changes: list[Words] = field(default_factory=list)
+
+
+def settle(request: Request, check: bool) -> Settled:
+    """Makes the pending change stay, or takes it back; where it is no longer pending, the first fails."""
+    machine = Machine()
+    if check:
+        found = GUARD.pending(machine)
+        return Settled(found is not None and found.id == request.transaction)
+    if request.keep:
+        confirm(machine, request.transaction)
+        return Settled(True)
+    left = restore(machine, request.transaction)
+    return Settled(left is not None, left or [])
 
 
 # --- restore ---------------------------------------------------------------------------------------------------------

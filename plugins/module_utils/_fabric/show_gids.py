@@ -16,13 +16,19 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Union
+from typing import Annotated, Any, Optional, Union
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sysfs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, strict, sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
+    GidText,
+    Interface,
+    Octet,
+    RdmaDevice,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Rail
 
 Network = Union[ipaddress.IPv4Network, ipaddress.IPv6Network]
@@ -35,12 +41,13 @@ _MAPPED = "0000:0000:0000:0000:0000:ffff:"
 class Gid:
     """One entry of a GID table. ``gid`` is written in full, eight groups of four lower-case hex digits."""
 
-    device: str
-    port: int
-    index: int
-    gid: str
-    version: int | None  # RoCE version; InfiniBand entries are 1, None: the kernel does not tell
-    netdev: str | None  # a VLAN of the port's netdev is possible; None on InfiniBand ports
+    device: RdmaDevice
+    port: Octet
+    index: Annotated[int, strict.whole(0, 65535)]
+    gid: GidText
+    # RoCE version; InfiniBand entries are 1, None: the kernel does not tell
+    version: Optional[Annotated[int, strict.whole(1, 2)]]
+    netdev: Optional[Interface]  # a VLAN of the port's netdev is possible; None on InfiniBand ports
 
     @property
     def ipv4(self) -> str | None:
@@ -73,9 +80,9 @@ class Gid:
         return {**asdict(self), "ipv4": self.ipv4}
 
     @classmethod
-    def of_dict(cls, entry: Mapping[str, Any]) -> Gid:
-        """An entry as the module ``show_gids`` returns it."""
-        return cls(**{item.name: entry[item.name] for item in fields(cls)})
+    def of_dict(cls, entry: Any) -> Gid:
+        """An entry as the module ``show_gids`` returns it; :class:`ValueError` says what does not fit."""
+        return document.load_known(cls, entry)  # type: ignore[no-any-return]
 
     def __str__(self) -> str:
         version = f"RoCE v{self.version}" if self.version else "version unknown"

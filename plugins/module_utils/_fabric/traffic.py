@@ -16,12 +16,31 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Count, RdmaDevice
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import counters
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Rail, load, on_disk
 
 # Bytes by RDMA device, None where they are not counted.
 Moved = Mapping[str, Optional[int]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """Nothing: the fact says which halves count."""
+
+
+@dataclass
+class Traffic:
+    """Bytes in both directions by RDMA device, None where it does not count. Empty without RDMA in the fact."""
+
+    moved: Mapping[RdmaDevice, Optional[Count]] = field(default_factory=dict)
+
+
+def traffic(_request: Request, _check: bool) -> Traffic:
+    """What RDMA has moved so far."""
+    machine = Machine()
+    return Traffic(read(machine, planned(machine)))
 
 
 @dataclass(frozen=True)

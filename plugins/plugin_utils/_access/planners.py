@@ -7,10 +7,11 @@ discovered."""
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import ports
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
@@ -104,10 +105,9 @@ def propose(options: Options) -> dict[str, Any]:
     read, _said_before = _looked(options)
     heard: dict[str, Any] = {}
     for name, told in options["heard"].items():
-        refused: list[Finding] = []
-        own = border.read(answers.NEIGHBORS, told, name, refused) if told.get("heard") is not None else None
-        if own is not None and not refused:
-            heard[name] = own
+        with contextlib.suppress(SparkError):
+            if told.get("heard") is not None:
+                heard[name] = calls.read("neighbors", told, name)
     found = discovered.machines(options["candidates"], read, require_gb10=options["require_gb10"])
     more = {"folder": options["folder"], "user": options["user"], "confirmed": _confirmed(options)}
     made = proposal.propose(found, read, heard, **more)
@@ -235,7 +235,7 @@ PLANNERS = {
     ),
     # known: the result of operator_host_key by address.
     "discovered": Planner(machines, {**FOUND, "known": {"type": "dict", "default": {}}}),
-    # heard: the result of fabric_neighbors by name.
+    # heard: the result of the call neighbors by name.
     "proposal": Planner(
         propose,
         {

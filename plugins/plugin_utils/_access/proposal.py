@@ -18,6 +18,8 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import Rdma
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbors import Neighbors
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import yaml_text
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import early
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import SHIPPED
@@ -58,13 +60,13 @@ class Fit:
 def propose(
     machines: Sequence[Machine],
     nodes: Mapping[str, Node],
-    heard: Mapping[str, Mapping[str, Any]],
+    heard: Mapping[str, Neighbors],
     *,
     folder: str,
     user: str,
     confirmed: Sequence[str] = (),
 ) -> Proposal:
-    """``nodes``: by the address of a machine that was looked at; ``heard``: of ``fabric_neighbors``, by name;
+    """``nodes``: by the address of a machine that was looked at; ``heard``: over its cables, by name;
     ``confirmed``: fingerprints that somebody has compared."""
     sparks = named(machines)
     others = [machine for machine in machines if not machine["taken"]]
@@ -143,7 +145,7 @@ def difference(existing: str, machines: Sequence[Machine]) -> list[str]:
 # --- cables and recipes
 
 
-def _topology(looked: Mapping[str, Node], heard: Mapping[str, Mapping[str, Any]]) -> tuple[str, list[str]]:
+def _topology(looked: Mapping[str, Node], heard: Mapping[str, Neighbors]) -> tuple[str, list[str]]:
     """``fabric_topology``, and what it was told from."""
     if len(looked) < 2:
         return "single" if looked else "auto", ["none are needed for one machine" if looked else "nothing is known"]
@@ -154,7 +156,12 @@ def _topology(looked: Mapping[str, Node], heard: Mapping[str, Mapping[str, Any]]
         ]
     inputs = {}
     for rank, (name, node) in enumerate(looked.items()):
-        raw = {"rank": rank, "network": node.get("network"), "rdma": node.get("rdma"), "neighbors": heard[name]}
+        raw = {
+            "rank": rank,
+            "network": node.get("network"),
+            "rdma": Rdma.of_dict(node.get("rdma")),
+            "neighbors": heard[name],
+        }
         inputs[name] = node_input(name, raw, [])
     made = judge_cables(inputs, Settings())
     wrong = [str(finding) for finding in made.findings if finding.severity == "error"]

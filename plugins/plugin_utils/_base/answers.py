@@ -28,7 +28,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict i
     pci_domain,
     public_key,
     rdma_device,
-    switch,
     whole,
     word,
     words,
@@ -310,34 +309,7 @@ MEMBER = Only(
     }
 )
 
-# --- fabric_neighbors, fabric_probe, fabric_apply, fabric_bandwidth
-NEIGHBORS = Only(
-    {
-        "heard": Each(
-            Full(
-                {
-                    "netdev": interface,
-                    "cage": Maybe(whole(0, 255)),
-                    "source": word,
-                    "node": or_empty(host),
-                    "peer_netdev": or_empty(interface),
-                    "peer_cage": Maybe(whole(0, 255)),
-                    "peer_mac": or_empty(mac),
-                    "both_ways": Maybe(flag),
-                    "system": or_empty(switch),
-                    "port": or_empty(switch),
-                    "ids": Each(word),
-                },
-                (
-                    *("netdev", "cage", "source", "node", "peer_netdev", "peer_cage", "peer_mac"),
-                    *("both_ways", "system", "port"),
-                ),
-            )
-        ),
-        "interfaces": By(interface, {"carrier": Maybe(flag), "brought_up": flag, "module_serial": words}),
-        "notes": Each(words),
-    }
-)
+# --- the call pings, for the summary
 PROBES = Each(
     Full(
         {
@@ -355,54 +327,7 @@ PROBES = Each(
         ("rail", "peer", "ok"),
     )
 )
-HOLDERS = Each(Full({"netdev": interface, "address": ipv4, "mac": mac}))
-PINGED = Only({"probes": PROBES})
-APPLIED = Only({"fact": FACT, "fact_applied": flag, "changes": Each(words), "transaction": or_empty(word)})
-BANDWIDTH_LOOK = Only(
-    {
-        "ready": Maybe(
-            Full(
-                {
-                    "tool": Maybe(words),
-                    "verbs": flag,
-                    "busy": Each(words),
-                    "software": Each(rdma_device),
-                    "record": Maybe(Only({"plan_hash": word})),
-                    "ports": Each(Full(_HALF)),
-                    "gids": GIDS,
-                }
-            )
-        )
-    }
-)
-BANDWIDTH = Only(
-    {
-        "outcomes": Each(
-            Full(
-                {
-                    "slot": COUNT,
-                    "role": word,
-                    "test": word,
-                    "rail": whole(0, 255),
-                    "peer": host,
-                    "device": rdma_device,
-                    "value": Maybe(number),
-                    "rdma_mtu": Maybe(COUNT),
-                    "cause": or_empty(word),
-                    "reason": Maybe(words),
-                    "remedy": Maybe(words),
-                },
-                ("slot", "rail", "value"),
-            )
-        ),
-        "idle": By(rdma_device, number),
-        "counted": By(rdma_device, By(word, COUNT)),
-        "seconds": number,
-    }
-)
-BANDWIDTH_ROUNDS = Only({"results": Each(BANDWIDTH)})
-
-# --- engine_probe, engine_smoke, rdma_traffic, ray_cluster, port_filter, for verify
+# --- engine_probe, engine_smoke, ray_cluster, port_filter, for verify
 _OF_SERVICE = Only({"instance": words, "model": words})
 _ANSWER = Only({"model": words, "measured": words, "tokens_per_s": number})
 _ASKED = {
@@ -438,7 +363,6 @@ SMOKED = Only(
         )
     }
 )
-TRAFFIC = Only({"moved": By(rdma_device, Maybe(COUNT))})
 COUNTED = Only({**_ASKED, "alive": Each(words), "complete": flag})
 CHECKED = Only({**_ASKED, "changes": Each(words)})
 

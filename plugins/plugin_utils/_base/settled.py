@@ -111,9 +111,17 @@ def _peermem(request: Mapping[str, Any], task_vars: Mapping[str, Any] | None) ->
     return {"loaded": False} if quiet else None
 
 
+def _rdma_look(_request: Mapping[str, Any], task_vars: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    known, found = node(task_vars), table(task_vars, "bandwidth")
+    if not found or "rdma" not in known or known.get("gids") is None or not unchanged(task_vars, FABRIC):
+        return None
+    return {**found, "ports": known["rdma"]["devices"], "gids": known["gids"]}
+
+
 # Call -> its answer where it is known already.
 ANSWERS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any] | None], dict[str, Any] | None]] = {
     "peermem": _peermem,
+    "rdma_look": _rdma_look,
 }
 # Call -> what it changes (:func:`entry`): kind, and the name that its request gives it.
 CHANGES: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {}

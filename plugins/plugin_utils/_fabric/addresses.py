@@ -313,7 +313,7 @@ def _is_ours(node: NodeInput, rails: Sequence[Rail], name: str, address: Any) ->
     """On a rail, or left on the other cage from before the cable was moved."""
     if any(rail.netdev == name for rail in rails):
         return True
-    behind_cages = {half.get("netdev") for cage in node.cages for half in cage["halves"]}
+    behind_cages = {half.netdev for cage in node.cages for half in cage.halves}
     return name in behind_cages and any(rail.address == address for rail in rails)
 
 

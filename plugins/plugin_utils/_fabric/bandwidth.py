@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -19,15 +19,17 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.bandwi
     PACKAGE,
     TOOL,
     WRITE,
+    Look,
     Part,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact, Rail
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ping import Path
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
 
 SETTINGS = ("auto", "never", "always")
 RECORD_SCHEMA = 1
 
-Ready = Mapping[str, Mapping[str, Any]]
+Ready = Mapping[str, Look]
 End = tuple[str, Rail]
 Round = Mapping[str, Sequence[Part]]
 
@@ -48,7 +50,7 @@ def schedule(
     test: str,
     facts: Mapping[str, FabricFact],
     *,
-    paths: Mapping[str, Sequence[Mapping[str, Any]]],
+    paths: Mapping[str, Sequence[Path]],
     ready: Ready,
     changed: bool,
     forks: int,
@@ -57,7 +59,7 @@ def schedule(
 ) -> Schedule:
     """What every node has to do, or why nothing is measured.
 
-    ``paths`` are those of the pings, ``ready`` is what :func:`_fabric.bandwidth.look` found on each node.
+    ``paths`` are those of the pings.
     ``everything``: also back, both halves together, both directions and the latency; of that the latency alone, which
     disturbs nobody, where an engine runs.
     """
@@ -67,9 +69,9 @@ def schedule(
     reason = _not_possible(facts, ready, forks)
     if reason:
         # The layer itself lets that pass: it is no fault of the interfaces.
-        without = [host for host in facts if not ready[host].get("verbs")] if everything else []
+        without = [host for host in facts if not ready[host].verbs] if everything else []
         return Schedule((), reason, gap=True, no_infiniband=without)
-    busy = _on([host for host in facts if ready[host].get("busy")], facts)
+    busy = _on([host for host in facts if ready[host].busy], facts)
     if busy:
         busy = f"the engine is running and would be disturbed {busy}"
     if busy and not everything:
@@ -86,16 +88,16 @@ def _not_wanted(test: str, facts: Mapping[str, FabricFact], ready: Ready, change
         return "there is no fabric"
     if any(fact.transport != "rdma" for fact in facts.values()):
         return "the transport is socket"
-    if test == "auto" and not changed and all(_is_recorded(fact, ready[host]) for host, fact in facts.items()):
+    if test == "auto" and not changed and all(ready[host].measured == fact.plan_hash for host, fact in facts.items()):
         return "nothing has changed since the last measurement (fabric_bandwidth_test: always repeats it)"
     return ""
 
 
 def _not_possible(facts: Mapping[str, FabricFact], ready: Ready, forks: int) -> str:
     for found, text in (
-        ([h for h in facts if not ready[h].get("tool")], f"{TOOL} is missing (install the package {PACKAGE})"),
+        ([host for host in facts if not ready[host].tool], f"{TOOL} is missing (install the package {PACKAGE})"),
         (
-            [h for h in facts if not ready[h].get("verbs")],
+            [host for host in facts if not ready[host].verbs],
             "there is no /dev/infiniband, so no RDMA traffic is possible",
         ),
     ):
@@ -110,11 +112,6 @@ def _not_possible(facts: Mapping[str, FabricFact], ready: Ready, forks: int) -> 
 
 def _on(found: Sequence[str], facts: Mapping[str, FabricFact]) -> str:
     return f"on {'all nodes' if len(found) == len(facts) else ', '.join(found)}" if found else ""
-
-
-def _is_recorded(fact: FabricFact, ready: Mapping[str, Any]) -> bool:
-    record = ready.get("record")
-    return isinstance(record, Mapping) and record.get("plan_hash") == fact.plan_hash
 
 
 # --- what two nodes measure with each other --------------------------------------------------------------------------
@@ -143,7 +140,7 @@ def _everything(halves: int) -> Iterator[Step]:
 
 def _rounds(
     facts: Mapping[str, FabricFact],
-    paths: Mapping[str, Sequence[Mapping[str, Any]]],
+    paths: Mapping[str, Sequence[Path]],
     ready: Ready,
     first_port: int,
     steps: Any,
@@ -153,7 +150,7 @@ def _rounds(
     pairs: dict[tuple[str, str], dict[tuple[str, str], tuple[End, End]]] = {}
     for entries in paths.values():
         for path in entries:
-            ends = [owners[str(path[key])] for key in ("source", "address") if str(path.get(key)) in owners]
+            ends = [owners[address] for address in (path.source, path.address) if address in owners]
             if len(ends) == 2:
                 one, other = sorted(ends, key=lambda end: facts[end[0]].rank)
                 pairs.setdefault((one[0], other[0]), {})[one[1].address, other[1].address] = (one, other)
@@ -181,7 +178,7 @@ def _parts(
                 "slot": slot,
                 "test": test,
                 "tcp_port": first_port + len(lower),
-                "software": any(rail.rdma_device in (ready[host].get("software") or ()) for host, rail in (one, other)),
+                "software": any(rail.rdma_device in ready[host].software for host, rail in (one, other)),
             }
             roles = ("client", "server") if forth else ("server", "client")
             lower.append(_part(facts, ready, one, other, role=roles[0], **common))
@@ -205,10 +202,10 @@ def _part(facts: Mapping[str, FabricFact], ready: Ready, mine: End, other: End, 
     )
 
 
-def gid_of(fact: FabricFact, rail: Rail, ready: Mapping[str, Any]) -> Gid | None:
+def gid_of(fact: FabricFact, rail: Rail, ready: Look) -> Gid | None:
     """The entry of the half's GID table that NCCL takes now; None where it finds none for the half's address."""
     try:
-        return show_gids.of_rail(map(Gid.of_dict, ready.get("gids") or ()), rail, fact.address_range)
+        return show_gids.of_rail(ready.gids or (), rail, fact.address_range)
     except SparkError:
         return None
 
@@ -220,7 +217,3 @@ def record(fact: FabricFact, halves: Sequence[Mapping[str, Any]]) -> str:
     """The text of the file with the last measurement."""
     document = {"schema": RECORD_SCHEMA, "plan_hash": fact.plan_hash, "halves": list(halves)}
     return json.dumps(document, indent=2, sort_keys=True) + "\n"
-
-
-def as_dicts(rounds: Sequence[Round]) -> list[dict[str, list[dict[str, Any]]]]:
-    return [{host: [asdict(test) for test in own] for host, own in one.items()} for one in rounds]

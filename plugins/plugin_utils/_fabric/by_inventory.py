@@ -18,6 +18,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, errors
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import (
+    Cage,
     PciFunction,
     RdmaPort,
     cages,
@@ -101,8 +102,8 @@ def _cage(asked: object, addresses: Mapping[str, str]) -> int | None:
     return int(named.pop()) if asked == "auto" and len(named) == 1 else None
 
 
-def _cabled(cage: int) -> list[dict[str, Any]]:
-    """What ``ibdev2netdev`` returns of a Spark with a cable in one cage."""
+def _cabled(cage: int) -> list[Cage]:
+    """A Spark with a cable in one cage."""
     ports = [
         RdmaPort(
             rdma_device=f"roce{prefix}p1s0f{number}",
@@ -122,4 +123,4 @@ def _cabled(cage: int) -> list[dict[str, Any]]:
         for domain, prefix in (("0000", ""), ("0002", "P2"))
         for number in (0, 1)
     ]
-    return [found.as_dict() for found in cages(ports)]
+    return cages(ports)

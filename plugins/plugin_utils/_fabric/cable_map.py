@@ -19,6 +19,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Cable
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbors import Heard
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import cages
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import (
     NodeInput,
@@ -58,10 +59,6 @@ class Link:
 
     def far(self, port: Port) -> Port | None:
         return next((end for end in self.ends if end != port), None) if not self.switch else None
-
-
-def _number(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def cabling(nodes: Nodes, wanted: str, declared: Sequence[str], findings: list[Finding]) -> list[Link]:
@@ -132,11 +129,11 @@ class _Ears:
         self.known = {(host, number) for host, node in nodes.items() for number in cages.numbers(node)}
         for host, node in nodes.items():
             for cage in node.cages:
-                for half in cage["halves"]:
-                    self.by_netdev[host, str(half.get("netdev"))] = int(cage["cage"])
-                    if half.get("mac"):
-                        self.by_mac[str(half["mac"]).lower()] = (host, int(cage["cage"]))
-                        self._owns(host, half["mac"])
+                for half in cage.halves:
+                    self.by_netdev[host, half.netdev or ""] = cage.cage
+                    if half.mac:
+                        self.by_mac[half.mac.lower()] = (host, cage.cage)
+                        self._owns(host, half.mac)
             for interface in node.interfaces or ():
                 addresses = [item.get("address") for item in interface.get("addresses") or ()]
                 for known in (interface.get("mac"), *addresses):
@@ -147,55 +144,49 @@ class _Ears:
             name = str(known).lower()
             self.owners[name] = host if self.owners.get(name, host) == host else ""
 
-    def _speaker(self, entry: Mapping[str, Any]) -> str:
+    def _speaker(self, entry: Heard) -> str:
         """Which node LLDP is from: MAC and IP addresses of the machines decide, and not what they call themselves."""
-        ids = entry.get("ids")
-        names = [entry.get("peer_mac"), *(ids if isinstance(ids, (list, tuple)) else ()), entry.get("system")]
-        return next(filter(None, (self.owners.get(str(name).lower(), "") for name in names)), "")
+        names = (entry.peer_mac, *entry.ids, entry.system)
+        return next(filter(None, (self.owners.get(name.lower(), "") for name in names)), "")
 
-    def listen(self, host: str, entry: Mapping[str, Any]) -> None:
-        cage = _number(entry.get("cage"))
-        if cage is None:
-            cage = self.by_netdev.get((host, str(entry.get("netdev"))))
+    def listen(self, host: str, entry: Heard) -> None:
+        cage = self.by_netdev.get((host, entry.netdev)) if entry.cage is None else entry.cage
         if cage is None or (host, cage) not in self.known:
             return
         port = (host, cage)
-        peer, source = entry.get("node"), entry.get("source")
-        if source == "lldp":
+        peer = entry.node
+        if entry.source == "lldp":
             peer = self._speaker(entry) or peer
             if peer == host:
                 return  # through the other cage, or back from the same switch
-        if isinstance(peer, str) and peer in self.nodes:
-            far = _number(entry.get("peer_cage"))
-            if far is None:
-                far = self._far_cage(peer, entry)
+        if peer in self.nodes:
+            far = self._far_cage(peer, entry) if entry.peer_cage is None else entry.peer_cage
             if far is None or (peer, far) not in self.known:
                 self.vague.append((port, peer))
                 return
             if (peer, far) == port:
                 return  # the other half of the same cage
-            if source == "probe":
+            if entry.source == "probe":
                 self.sources[port] = "probe"  # beats an announcement: it says which cage it came from
             self.groups.join(port, (peer, far))
-            if entry.get("both_ways") is False:
+            if entry.both_ways is False:
                 self.one_way.setdefault(port, set()).add(peer)
-        elif isinstance(peer, str) and peer:
+        elif peer:
             self.groups.root(port)
             self.foreign.setdefault(port, set()).add(peer)
-        elif entry.get("system"):
-            system = str(entry["system"])
-            self.groups.join(port, ("", system))
-            self.systems[port] = min(system, self.systems.get(port, system))
+        elif entry.system:
+            self.groups.join(port, ("", entry.system))
+            self.systems[port] = min(entry.system, self.systems.get(port, entry.system))
         else:
             return
         self.sources.setdefault(port, "lldp")
 
-    def _far_cage(self, peer: str, entry: Mapping[str, Any]) -> int | None:
-        by_name = self.by_netdev.get((peer, str(entry.get("peer_netdev"))))
+    def _far_cage(self, peer: str, entry: Heard) -> int | None:
+        by_name = self.by_netdev.get((peer, entry.peer_netdev))
         if by_name is not None:
             return by_name
-        host, cage = self.by_mac.get(str(entry.get("peer_mac")).lower(), ("", None))
-        return cage if host == peer and entry.get("peer_mac") not in (entry.get("ids") or ()) else None
+        host, cage = self.by_mac.get(entry.peer_mac.lower(), ("", None))
+        return cage if host == peer and entry.peer_mac not in entry.ids else None
 
     def settle(self, findings: list[Finding]) -> None:
         """Which cage a neighbour was heard from: the other end may know, or there is only one with a cable."""
@@ -232,18 +223,7 @@ def _heard(nodes: Nodes, findings: list[Finding]) -> list[Link]:
     """Links from the neighbour evidence of all nodes; nothing when nobody heard anything."""
     ears = _Ears(nodes)
     for host, node in nodes.items():
-        heard = node.neighbors.get("heard") if isinstance(node.neighbors, Mapping) else node.neighbors
-        entries = [entry for entry in heard if isinstance(entry, Mapping)] if isinstance(heard, (list, tuple)) else []
-        if heard is not None and (not isinstance(heard, (list, tuple)) or len(entries) != len(heard)):
-            findings.append(
-                Finding(
-                    host,
-                    "what it heard from its neighbours cannot be read",
-                    f"Run the fabric layer again; if that does not help, {DECLARE}",
-                    severity="warning",
-                )
-            )
-        for entry in entries:
+        for entry in node.neighbors.heard:
             ears.listen(host, entry)
     ears.settle(findings)
     links = []
@@ -385,7 +365,7 @@ def _compared(nodes: Nodes, declared: list[Link], heard: list[Link], findings: l
 
 def _is_dark(node: NodeInput, number: int) -> bool:
     cage = cages.by_number(node, number)
-    return cage is not None and bool(cage.get("admin_down"))
+    return cage is not None and cage.admin_down
 
 
 def _agrees(port: Port, link: Link, wanted: Link | None, found: Mapping[Port, Link]) -> bool:
@@ -471,13 +451,11 @@ def _serial_hint(nodes: Nodes) -> str:
     """Both ends of a direct cable usually have the serial number of one module."""
     holders: dict[str, set[Port]] = {}
     for host, node in nodes.items():
-        seen = node.neighbors.get("interfaces") if isinstance(node.neighbors, Mapping) else None
         for cage in node.cages:
-            for half in cage["halves"]:
-                entry = seen.get(str(half.get("netdev"))) if isinstance(seen, Mapping) else None
-                serial = str(entry.get("module_serial") or "") if isinstance(entry, Mapping) else ""
-                if serial:
-                    holders.setdefault(serial, set()).add((host, int(cage["cage"])))
+            for half in cage.halves:
+                seen = node.neighbors.interfaces.get(half.netdev or "")
+                if seen and seen.module_serial:
+                    holders.setdefault(seen.module_serial, set()).add((host, cage.cage))
     pairs = [_order(nodes, ports) for ports in holders.values() if len({host for host, _cage in ports}) == 2]
     texts = [" ".join(f"{host}.{cage}" for host, cage in pair) for pair in sorted(pairs) if len(pair) == 2]
     return f" (the serial numbers of the modules suggest: {_some(texts)})" if texts else ""

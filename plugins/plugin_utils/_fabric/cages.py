@@ -6,10 +6,10 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import Cage
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import RdmaPort as Half
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import management
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import (
     RAILS,
@@ -17,41 +17,31 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types 
     NodeInput,
 )
 
-NETDEV = re.compile(r"[A-Za-z0-9_.-]{1,15}")  # goes into file names and command lines
-
-Cage = Mapping[str, Any]
-Half = Mapping[str, Any]
-
 
 def numbers(node: NodeInput) -> list[int]:
-    return [int(cage["cage"]) for cage in node.cages]
+    return [cage.cage for cage in node.cages]
 
 
 def by_number(node: NodeInput, number: int) -> Cage | None:
-    return next((cage for cage in node.cages if int(cage["cage"]) == number), None)
+    return next((cage for cage in node.cages if cage.cage == number), None)
 
 
 def halves(cage: Cage) -> list[Half]:
     """By PCIe path, so that the same half has the same place on every node."""
-    return sorted(cage["halves"], key=_pcie_order)
+    return sorted(cage.halves, key=_pcie_order)
 
 
 def _pcie_order(half: Half) -> tuple[int, str]:
     try:
-        return (int(str(half.get("pcie_path")), 16), str(half.get("rdma_device")))
+        return (int(half.pcie_path or "", 16), half.rdma_device)
     except ValueError:
-        return (1 << 32, str(half.get("rdma_device")))
-
-
-def _carriers(node: NodeInput) -> Mapping[str, Any]:
-    found = (node.neighbors or {}).get("interfaces") if isinstance(node.neighbors, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+        return (1 << 32, half.rdma_device)
 
 
 def _has_link(node: NodeInput, half: Half) -> bool:
     """Seen by the discovery, or by the neighbour probe, which brings interfaces up that were switched off."""
-    seen = _carriers(node).get(str(half.get("netdev")))
-    return bool(half.get("carrier")) or (isinstance(seen, Mapping) and seen.get("carrier") is True)
+    seen = node.neighbors.interfaces.get(half.netdev or "")
+    return bool(half.carrier or (seen and seen.carrier))
 
 
 def may_use(node: NodeInput, number: int) -> bool:
@@ -60,29 +50,28 @@ def may_use(node: NodeInput, number: int) -> bool:
 
 
 def is_cabled(node: NodeInput, cage: Cage) -> bool:
-    return bool(cage.get("cabled")) or any(_has_link(node, half) for half in cage["halves"])
+    return cage.cabled or any(_has_link(node, half) for half in cage.halves)
 
 
 def cabled(node: NodeInput) -> list[int]:
-    return sorted(int(cage["cage"]) for cage in node.cages if is_cabled(node, cage))
+    return sorted(cage.cage for cage in node.cages if is_cabled(node, cage))
 
 
 def gbps(cage: Cage) -> float:
     """Of the cable, 0 when unknown. Both halves are one cable; one of them may be down and not know its speed."""
-    return max((half_gbps(half) for half in cage["halves"]), default=0.0)
+    return max((half_gbps(half) for half in cage.halves), default=0.0)
 
 
 def half_gbps(half: Half) -> float:
     """0 when unknown: -1 is no speed, and what a port without a link says is that of another day."""
-    if half.get("carrier") is False and half.get("rdma_state") != "ACTIVE":
+    if half.carrier is False and half.rdma_state != "ACTIVE":
         return 0.0
-    speeds = (float(half.get(name) or 0.0) for name in ("speed_gbps", "rate_gbps"))
-    return next((speed for speed in speeds if speed > 0), 0.0)
+    return next((float(speed) for speed in (half.speed_gbps, half.rate_gbps) if speed and speed > 0), 0.0)
 
 
 def is_switched_off(half: Half) -> bool:
     """Administratively down. No fault: applying the plan brings it up."""
-    return half.get("admin_up") is False
+    return half.admin_up is False
 
 
 def choose(node: NodeInput, found: Found) -> list[int]:
@@ -120,21 +109,21 @@ def choose(node: NodeInput, found: Found) -> list[int]:
                 f"Move the cable to cage {number}, or set fabric_cages: [{others[0]}] or auto",
             )
         else:
-            _explain_dark([cage for cage in node.cages if int(cage["cage"]) == number], found)
+            _explain_dark([cage for cage in node.cages if cage.cage == number], found)
     return chosen
 
 
 def _explain_dark(cages: Iterable[Cage], found: Found) -> None:
-    dark = [cage for cage in cages if cage.get("admin_down")]
+    dark = [cage for cage in cages if cage.admin_down]
     if dark:
-        netdevs = [str(half.get("netdev")) for cage in dark for half in cage["halves"]]
+        netdevs = [str(half.netdev) for cage in dark for half in cage.halves]
         found(
             ", ".join(netdevs),
             "these interfaces are administratively down, so a cable in their cage cannot be seen",
             f"Bring one up and run again: ip link set {netdevs[0]} up",
         )
         return
-    names = " and ".join(f"cage {cage['cage']}" for cage in cages)
+    names = " and ".join(f"cage {cage.cage}" for cage in cages)
     found(
         names,
         "no link: no cable, or the other end is dark",
@@ -157,15 +146,15 @@ def usable_halves(
     ``far_is_off``: a half at the other end of the cable is administratively down, which takes the link of ours with it.
     """
     ordered = halves(cage)
-    label = f"cage {cage['cage']}"
+    label = f"cage {cage.cage}"
     if len(ordered) != RAILS:
         found(
             label,
-            f"{len(ordered)} of its {RAILS} halves were found ({', '.join(str(h['rdma_device']) for h in ordered)})",
+            f"{len(ordered)} of its {RAILS} halves were found ({', '.join(half.rdma_device for half in ordered)})",
             "Power the node off, wait a minute and start it with the cable attached",
         )
         return {}
-    netdevs = [half.get("netdev") for half in ordered]
+    netdevs = [half.netdev for half in ordered]
     if netdevs[0] and netdevs[0] == netdevs[1]:
         found(
             str(netdevs[0]),
@@ -182,9 +171,9 @@ def usable_halves(
 
 
 def _check_half(node: NodeInput, half: Half, label: str, *, transport: str, far_is_off: bool, found: Found) -> bool:
-    device, netdev = str(half.get("rdma_device")), half.get("netdev")
-    path = f"the half of {label} on PCIe path {half.get('pcie_path')}"
-    if not netdev or not NETDEV.fullmatch(str(netdev)):
+    device, netdev = half.rdma_device, half.netdev
+    path = f"the half of {label} on PCIe path {half.pcie_path}"
+    if not netdev:
         found(device, f"{path} has no network interface", "Check dmesg for mlx5_core, and power-cycle the node")
         return False
     where = f"{device} ({netdev})"
@@ -195,7 +184,7 @@ def _check_half(node: NodeInput, half: Half, label: str, *, transport: str, far_
             f"Set {management.VARIABLE} for this host to an address on its other network (10GbE or Wi-Fi)",
         )
         return False
-    if half.get("link_layer") == "InfiniBand":
+    if half.link_layer == "InfiniBand":
         found(where, "the port is in InfiniBand mode", "Set LINK_TYPE to ETH with mlxconfig and reboot")
         return False
     if not is_switched_off(half):
@@ -208,10 +197,10 @@ def _check_half(node: NodeInput, half: Half, label: str, *, transport: str, far_
                 "Switch off the nodes at both ends, reseat the cable there, and start them with the cable attached",
             )
             return False
-        if transport != "socket" and half.get("rdma_state") not in (None, "ACTIVE"):
+        if transport != "socket" and half.rdma_state not in (None, "ACTIVE"):
             found(
                 where,
-                f"the interface has a link, and its RDMA port is {half.get('rdma_state')}",
+                f"the interface has a link, and its RDMA port is {half.rdma_state}",
                 f"Run: ip link set {netdev} down; ip link set {netdev} up. If that does not help, reboot; or choose "
                 "fabric_transport: socket, which is several times slower",
             )

@@ -6,22 +6,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 START_S = 60  # for starting all of them, beside their waiting for each other
 
 
 def discovery(
-    topology: str, probe: str, forks: int, timeout_s: float, *, found: Mapping[str, Any], addresses: Mapping[str, str]
+    topology: str, probe: str, forks: int, timeout_s: float, *, found: Collection[str], addresses: Mapping[str, str]
 ) -> dict[str, Any]:
-    """``found`` is what ``ibdev2netdev`` returned per host, ``addresses`` where Ansible connects to.
+    """``found``: the machines that have RDMA devices; ``addresses``: where Ansible connects to, of all.
 
     ``speakers``: a machine without RDMA devices has no port to speak on, and the others need not wait for it.
     ``background_s``: each waits for the others, so with fewer forks than machines they are only started; else 0.
     """
     asked = topology != "single" and probe != "never"
-    speakers = [host for host, read in found.items() if asked and read.get("devices")]
+    speakers = [host for host in found if asked]
     return {
         "speakers": speakers if len(speakers) > 1 else [],
         "cluster": " ".join(dict.fromkeys([*addresses, *filter(None, addresses.values())])),

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, errors
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import QOS, FabricFact, Rail
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import RdmaPort
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import addresses, cages
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import cable_map as fabric_cable_map
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import environment as fabric_environment
@@ -178,9 +179,7 @@ def _check_halves_anyway(nodes: Mapping[str, NodeInput], settings: Settings, fin
         usable = [number for number in cages.cabled(node) if cages.may_use(node, number)]
         cage = cages.by_number(node, usable[0]) if usable else None
         if cage is not None:
-            others = [
-                half for name, other in nodes.items() if name != host for c in other.cages for half in c["halves"]
-            ]
+            others = [half for name, other in nodes.items() if name != host for c in other.cages for half in c.halves]
             off = cable and any(cages.is_switched_off(half) for half in others)
             cages.usable_halves(
                 node, cage, (0, 1), transport=settings.transport, far_is_off=off, found=about(host, findings)
@@ -277,21 +276,21 @@ class _Fabric:
                 )
             )
 
-    def _halves(self, findings: list[Finding]) -> dict[str, dict[Strand, tuple[Port, cages.Half]]]:
+    def _halves(self, findings: list[Finding]) -> dict[str, dict[Strand, tuple[Port, RdmaPort]]]:
         """For each node whose halves are all fit, the half on each of its strands."""
         links = {port: link for link in self.layout.links for port in link.ends}
         wanted: dict[Port, list[Strand]] = {}
         for strand in self.layout.strands:
             for port in strand.members:
                 wanted.setdefault(port, []).append(strand)
-        found: dict[str, dict[Strand, tuple[Port, cages.Half]]] = {host: {} for host in self.nodes}
+        found: dict[str, dict[Strand, tuple[Port, RdmaPort]]] = {host: {} for host in self.nodes}
         unfit = set()
         for port, strands in wanted.items():
             host, number = port
             cage = cages.by_number(self.nodes[host], number)
             far = links[port].far(port)
             other = cages.by_number(self.nodes[far[0]], far[1]) if far is not None else None
-            off = other is not None and any(cages.is_switched_off(half) for half in other["halves"])
+            off = other is not None and any(cages.is_switched_off(half) for half in other.halves)
             places = [strand.half for strand in strands]
             halves = (
                 cages.usable_halves(
@@ -318,7 +317,7 @@ class _Fabric:
     def _rails(
         self,
         host: str,
-        halves: Mapping[Strand, tuple[Port, cages.Half]],
+        halves: Mapping[Strand, tuple[Port, RdmaPort]],
         subnets: addresses.Subnets,
         findings: list[Finding],
     ) -> dict[Strand, Rail]:
@@ -331,10 +330,10 @@ class _Fabric:
                 Rail(
                     index=index,
                     cage=port[1],
-                    pcie_path=str(half.get("pcie_path") or ""),
-                    netdev=str(half["netdev"]),
-                    rdma_device=str(half["rdma_device"]),
-                    rdma_port=int(half.get("port") or 1),
+                    pcie_path=half.pcie_path or "",
+                    netdev=half.netdev or "",
+                    rdma_device=half.rdma_device,
+                    rdma_port=half.port,
                     address=str(subnet.network_address + self.settings.host_offset + node.rank),
                     prefix=subnet.prefixlen,
                     mtu=self.settings.mtu,

@@ -16,7 +16,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import p
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import ipv4
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.document import plain
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors, refusal, warnings
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.bandwidth import parse_tests
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.bandwidth import Part
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import (
     QOS,
     FabricFact,
@@ -24,10 +24,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact i
     load,
     require_applied,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import Rdma
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import FAIL, WARN
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import ours
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Each, Maybe, ours
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import (
     Options,
     Planner,
@@ -51,9 +53,8 @@ TOO_SLOW = "The fabric is configured, and RDMA over it is not as it should be:"
 NODE = {
     **dict.fromkeys(("rank", "management_address", "login", "cages", "addresses", "environment"), ours),
     "network": answers.NETWORK,
-    "rdma": answers.RDMA,
+    "rdma": Rdma.of_dict,
 }
-MEASURED = {"probes": answers.PROBES, "holders": answers.HOLDERS, "gids": answers.GIDS}
 FACTS = {"type": "dict", "required": True}  # per host the fabric fact, as the planner fabric returns it
 
 
@@ -64,16 +65,15 @@ def load_facts(options: Options) -> dict[str, FabricFact]:
 def discover(options: Options) -> dict[str, Any]:
     return discovery(
         *(options[name] for name in ("topology", "probe", "forks", "timeout")),
-        found={host: raw.get("rdma") or {} for host, raw in options["nodes"].items()},
+        found=[host for host, raw in options["nodes"].items() if raw["rdma"].devices],
         addresses={host: str(raw.get("login") or "") for host, raw in options["nodes"].items()},
     )
 
 
 def plan(options: Options) -> dict[str, Any]:
     findings = fabric_plan.missing_nodes(options["sparks"], options["nodes"])
-    heard = {host: found for host, found in options["heard"].items() if "heard" in found}  # not where it was skipped
     nodes = {
-        host: fabric_plan.node_input(host, {**raw, "neighbors": heard.get(host)}, findings)
+        host: fabric_plan.node_input(host, {**raw, "neighbors": options["heard"][host]}, findings)
         for host, raw in options["nodes"].items()
     }
     managed = {host: {node.management_address: ownership.MANAGEMENT} for host, node in nodes.items()}
@@ -113,8 +113,8 @@ def _given(nodes: Options) -> dict[str, frozenset[str]]:
 
 def verify(options: Options) -> dict[str, Any]:
     measured = {
-        host: Measured(*(found.get(name) or () for name in ("gids", "probes", "holders")))
-        for host, found in options["measured"].items()
+        host: Measured(options["tables"][host].get("gids") or (), found.probes, found.holders)
+        for host, found in options["pings"].items()
     }
     # Not refused here: the facts say applying, and the role takes the change back before it fails.
     return _judged(fabric_plan.verify(load_facts(options), measured, options["export_gid_index"], options["macs"]))
@@ -141,7 +141,7 @@ def _shown(made: Plan) -> dict[str, Any]:
     return {
         **_judged(made),
         "topology": made.topology,
-        "paths": fabric_plan.paths(made.facts),
+        "paths": plain(fabric_plan.paths(made.facts)),
         "hosts_lines": common,
         "own_hosts_lines": own,
         "firewall": fabric_firewall.rules(made.facts),
@@ -159,30 +159,26 @@ def schedule(options: Options) -> dict[str, Any]:
         options["test"],
         facts,
         paths=paths,
-        ready=_ready(options),
+        ready=options["looks"],
         changed=options["changed"],
         forks=options["forks"],
         first_port=options["first_port"],
         everything=options["everything"],
     )
-    return {**vars(made), "rounds": bandwidth.as_dicts(made.rounds), "paths": paths}
-
-
-def _ready(options: Options) -> bandwidth.Ready:
-    return {host: look.get("ready") or {} for host, look in options["looks"].items()}
+    return dict(plain({**vars(made), "paths": paths}))
 
 
 def judge(options: Options) -> dict[str, Any]:
     facts, given = load_facts(options), options["schedule"]
-    rounds = [{host: parse_tests(tests) for host, tests in one.items()} for one in given["rounds"]]
+    rounds = [{host: [Part(**test) for test in tests] for host, tests in one.items()} for one in given["rounds"]]
     usual = {name: LIMITS[name].value for name in LIMITS if name.startswith("half_")}
     settings = {name: options[name] for name in ("good_gbps", "least_gbps") if options[name] != usual[f"half_{name}"]}
     seen = verdicts.Seen(
         facts,
-        _ready(options),
-        {host: told.get("results") or () for host, told in options["measured"].items()},
+        options["looks"],
+        options["measured"],
         limits.limits({**options["limits"], **{f"fabric_bandwidth_{name}": value for name, value in settings.items()}}),
-        {host: told.get("probes") or () for host, told in options["pings"].items()},
+        {host: told.probes for host, told in options["pings"].items()},
     )
     found = verdicts.judge(bandwidth.Schedule(rounds, given["reason"], given["gap"], given["no_infiniband"]), seen)
     findings = [verdicts.finding(one) for one in found.verdicts if one.outcome in (FAIL, WARN)]
@@ -222,7 +218,7 @@ PLANNERS = {
             "qos": {"type": "str", "choices": list(QOS), "default": "none"},
             "qos_force": {"type": "bool", "default": False},
         },
-        gathered={"nodes": NODE, "heard": answers.NEIGHBORS},
+        gathered={"nodes": NODE, "heard": "neighbors"},
     ),
     "fabric_verify": Planner(
         verify,
@@ -231,12 +227,12 @@ PLANNERS = {
             "export_gid_index": {"type": "bool", "default": False},
             "macs": {"type": "list", "elements": "str", "default": []},
         },
-        gathered={"measured": MEASURED},
+        gathered={"pings": "pings", "tables": {"gids": Maybe(Each(Gid.of_dict))}},
     ),
     "fabric_publish": Planner(
         publish,
         {"plan": {"type": "dict", "required": True}, "verified": {"type": "dict"}},
-        gathered={"compared": answers.APPLIED, "applied": answers.APPLIED},
+        gathered={"compared": "fabric_change", "applied": "fabric_change"},
     ),
     "bandwidth": Planner(
         schedule,
@@ -247,7 +243,7 @@ PLANNERS = {
             "forks": {"type": "int", "default": 5},
             "first_port": {"type": "int", "default": ports.FABRIC_BANDWIDTH},
         },
-        gathered={"facts": answers.FACT, "looks": answers.BANDWIDTH_LOOK},
+        gathered={"facts": answers.FACT, "looks": "rdma_look"},
     ),
     "bandwidth_verdict": Planner(
         judge,
@@ -259,9 +255,9 @@ PLANNERS = {
         },
         gathered={
             "facts": answers.FACT,
-            "looks": answers.BANDWIDTH_LOOK,
-            "measured": answers.BANDWIDTH_ROUNDS,
-            "pings": answers.PINGED,
+            "looks": "rdma_look",
+            "measured": ["rdma_rates"],
+            "pings": "pings",
         },
     ),
 }

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.apply import Outcome
+
 TAKEN_BACK = "The configuration of before this run is active again."
 NOTHING_CHANGED = "This run had changed no interface, so nothing was taken back."
-ByHost = Mapping[str, Mapping[str, Any]]
+ByHost = Mapping[str, Outcome]
 
 
 @dataclass(frozen=True)
@@ -23,15 +25,17 @@ class Published:
     refusal: str  # empty when the fabric works
 
 
-def publish(planned: ByHost, compared: ByHost, applied: ByHost, verified: Mapping[str, Any] | None) -> Published:
-    """``planned`` and ``verified`` are results of the planners, ``compared`` and ``applied`` those of ``fabric_apply``
-    before the change and of it. Without ``verified`` the run is in check mode."""
-    changed = [host for host, result in applied.items() if result.get("transaction")]
+def publish(
+    planned: Mapping[str, Any], compared: ByHost, applied: ByHost, verified: Mapping[str, Any] | None
+) -> Published:
+    """``planned`` and ``verified`` are results of the planners, ``compared`` and ``applied`` those before the change
+    and of it. Without ``verified`` the run is in check mode."""
+    changed = [host for host, result in applied.items() if result.transaction]
     if verified is None:
         # A machine that is as planned has a fact with measured GIDs, which the plan cannot know.
-        same = {host for host, result in compared.items() if result["fact_applied"]}
-        kept = {host for host in same if not compared[host]["changes"]}
-        facts = {host: compared[host]["fact"] if host in kept else fact for host, fact in planned["facts"].items()}
+        same = {host for host, result in compared.items() if result.fact_applied}
+        kept = {host: was for host in same if not compared[host].changes for was in [compared[host].fact] if was}
+        facts = {host: kept[host].as_dict() if host in kept else fact for host, fact in planned["facts"].items()}
         return Published(facts, {h: text for h, text in planned["texts"].items() if h not in same}, changed, "")
     texts, refusal = dict(verified["texts"]), verified["refusal"] or ""
     if refusal:

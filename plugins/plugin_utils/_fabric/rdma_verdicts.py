@@ -17,10 +17,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.bandwi
     BOTH_WAYS,
     LATENCY,
     WRITE,
+    Measured,
+    Outcome,
     Part,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact, Rail
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import PciFunction
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import RdmaPort
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ping import Probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
     FAIL,
     PASS,
@@ -39,7 +42,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table i
 
 # RDMA packets are 256 to 4096 bytes, and have at most this many bytes of headers in a packet of the interface.
 RDMA_MTUS, HEADERS = (4096, 2048, 1024, 512, 256), 96
-MANY = 16  # machines of which nobody reads all pairs
 FEW = 10  # lost packets that are no loss to speak of, whatever else was moved
 RATE, LINK, DELAY, LOSS, PAUSE, GID, MTU = (
     "rdma_rate",
@@ -53,7 +55,7 @@ RATE, LINK, DELAY, LOSS, PAUSE, GID, MTU = (
 # What a node says of a test without a result, where it is not a cause itself.
 ALSO_CALLED = {"no_device": "one_half_only"}
 
-Answers = Mapping[str, Sequence[Mapping[str, Any]]]  # by host: what the module answered in each round
+Answers = Mapping[str, Sequence[Measured]]  # by host: its answer of each round
 Limits = Mapping[str, Limit]
 
 
@@ -66,12 +68,12 @@ class Sample:
     peer: str
     test: str
     ends: tuple[tuple[Part, Part], ...]
-    found: tuple[Mapping[str, Any], ...]  # what ``host`` says, by half; empty mappings where nothing came back
-    there: tuple[Mapping[str, Any], ...]  # what ``peer`` says
+    found: tuple[Outcome | None, ...]  # what ``host`` says, by half; None where nothing came back
+    there: tuple[Outcome | None, ...]  # what ``peer`` says
 
     @property
     def values(self) -> list[float]:
-        return [float(one["value"]) for one in self.found if one.get("value")]
+        return [one.value for one in self.found if one and one.value]
 
     @property
     def complete(self) -> bool:
@@ -98,18 +100,18 @@ class Seen:
     ready: Ready
     answers: Answers
     limits: Limits
-    pings: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    pings: Mapping[str, Sequence[Probe]] = field(default_factory=dict)
 
     def rail(self, host: str, device: str) -> Rail:
         return next(rail for rail in self.facts[host].rails if rail.rdma_device == device)
 
-    def port(self, host: str, device: str) -> Mapping[str, Any]:
-        ports = self.ready.get(host, {}).get("ports") or ()
-        return next((port for port in ports if port.get("rdma_device") == device), {})
+    def port(self, host: str, device: str) -> RdmaPort:
+        ports = self.ready[host].ports if host in self.ready else ()
+        return next((port for port in ports if port.rdma_device == device), RdmaPort(device, 1))
 
-    def answer(self, host: str, number: int) -> Mapping[str, Any]:
+    def answer(self, host: str, number: int) -> Measured:
         told = self.answers.get(host, ())
-        return told[number] if number < len(told) else {}
+        return told[number] if number < len(told) else Measured()
 
 
 @dataclass(frozen=True)
@@ -142,11 +144,7 @@ def judge(schedule: Schedule, seen: Seen) -> Judged:
 def _samples(schedule: Schedule, seen: Seen) -> Iterator[Sample]:
     """Every test of every pair, but for those on a half that had failed before: those were not tried."""
     for number, own in enumerate(schedule.rounds):
-        said = {
-            (host, int(one["slot"]), int(one["rail"])): one
-            for host in own
-            for one in seen.answer(host, number).get("outcomes") or ()
-        }
+        said = {(host, one.slot, one.rail): one for host in own for one in seen.answer(host, number).outcomes}
         for host, parts in own.items():
             peer = parts[0].peer
             if host > peer:
@@ -161,10 +159,10 @@ def _samples(schedule: Schedule, seen: Seen) -> Iterator[Sample]:
                 writer, other_host = (host, peer) if mine[0].role == "client" else (peer, host)
                 if any(part.rail in broken for part in mine):
                     continue
-                found = tuple(said.get((writer, slot, client.rail), {}) for client, _server in ends)
-                there = tuple(said.get((other_host, slot, server.rail), {}) for _client, server in ends)
+                found = tuple(said.get((writer, slot, client.rail)) for client, _server in ends)
+                there = tuple(said.get((other_host, slot, server.rail)) for _client, server in ends)
                 sample = Sample(number, writer, other_host, mine[0].test, tuple(ends), found, there)
-                broken |= {part.rail for part, one in zip(mine, found) if not one.get("value")}
+                broken |= {part.rail for part, one in zip(mine, found) if not (one and one.value)}
                 yield sample
 
 
@@ -176,15 +174,11 @@ def _measured(samples: Iterable[Sample]) -> Iterator[Rdma]:
 
 
 def _pinged(seen: Seen) -> Iterator[Rdma]:
-    """To every peer; of many machines, to the slowest peer of each half: all pairs would grow with their square."""
     for host, probes in seen.pings.items():
         devices = {rail.index: rail.rdma_device for rail in seen.facts[host].rails}
-        answered = [one for one in probes if one.get("rtt_ms") is not None and one["rail"] in devices]
-        if len(seen.facts) > MANY:
-            slowest = {one["rail"]: one for one in sorted(answered, key=lambda one: float(one["rtt_ms"]))}
-            answered = list(slowest.values())
-        for probe in answered:
-            yield Rdma(host, probe["peer"], (devices[probe["rail"]],), "ping", round(probe["rtt_ms"] * 1000, 1))
+        for probe in probes:
+            if probe.rtt_ms is not None and probe.rail in devices:
+                yield Rdma(host, probe.peer, (devices[probe.rail],), "ping", round(probe.rtt_ms * 1000, 1))
 
 
 # --- what was not ----------------------------------------------------------------------------------------------------
@@ -201,19 +195,19 @@ def _not_measured(schedule: Schedule, seen: Seen) -> Iterator[Verdict]:
 
 def _gids(seen: Seen) -> Iterator[Verdict]:
     for host, fact in seen.facts.items():
-        ready = seen.ready.get(host, {})
-        if fact.transport != "rdma" or ready.get("gids") is None:
+        ready = seen.ready.get(host)
+        if fact.transport != "rdma" or ready is None or ready.gids is None:
             continue
         for rail in fact.rails:
             gid, fixed = gid_of(fact, rail, ready), fact.environment.get("NCCL_IB_GID_INDEX")
             shown = [
-                f"{one['device']} {one['port']} {one['index']} {one['gid']} v{one['version']} {one['netdev']}"
-                for one in ready["gids"]
-                if one["device"] == rail.rdma_device
+                f"{one.device} {one.port} {one.index} {one.gid} v{one.version} {one.netdev}"
+                for one in ready.gids
+                if one.device == rail.rdma_device
             ]
             common: dict[str, Any] = {"hosts": (host,), "device": rail.rdma_device, "evidence": shown}
-            own = [one for one in ready["gids"] if (one["device"], one["ipv4"]) == (rail.rdma_device, rail.address)]
-            if gid is None and any(one["version"] == 2 for one in own):
+            own = [one for one in ready.gids if (one.device, one.ipv4) == (rail.rdma_device, rail.address)]
+            if gid is None and any(one.version == 2 for one in own):
                 found = f"NCCL would take the GID of another address than {rail.address}, which has one"
                 yield verdict(GID, "half", found, cause="foreign_address", outcome=FAIL, **common)
             elif gid is None:
@@ -253,12 +247,13 @@ def _both(one: Sample, half: int) -> tuple[tuple[str, Part], tuple[str, Part]]:
 def _no_result(one: Sample, seen: Seen) -> Verdict:
     (mine, other), said, back = one.ends[0], one.found[0], one.there[0]
     reason = _reason(said)
-    there = f"; {one.peer} says: {back['reason']}" if back.get("reason") not in (None, "", reason) else ""
-    cause = str(said.get("cause") or back.get("cause") or "")
+    reasons = [end.reason for end in (said, back) if end and end.reason]
+    there = f"; {one.peer} says: {back.reason}" if back and back.reason not in (None, "", reason) else ""
+    cause = next((end.cause for end in (said, back) if end and end.cause), "")
     unanswered = _unanswered(one, seen)
     if unanswered:
-        cause = "wrong_mtu" if str(unanswered.get("cause", "")).startswith("mtu") else "one_half_only"
-        there += f"; a ping of full size: {unanswered.get('reason') or 'no answer'}"
+        cause = "wrong_mtu" if (unanswered.cause or "").startswith("mtu") else "one_half_only"
+        there += f"; a ping of full size: {unanswered.reason or 'no answer'}"
     elif cause == "gid_mismatch" and _same_cages(one, seen):
         cause = "wrong_cage"
     return verdict(
@@ -269,22 +264,22 @@ def _no_result(one: Sample, seen: Seen) -> Verdict:
         outcome=FAIL,
         hosts=(one.host, one.peer),
         device=mine.device,
-        evidence=[str(text) for text in dict.fromkeys((said.get("reason"), back.get("reason"))) if text],
-        remedy=str(said.get("remedy") or "") if cause in ("", "firewall") else "",
+        evidence=list(dict.fromkeys(reasons)),
+        remedy=(said.remedy or "") if said and cause in ("", "firewall") else "",
     )
 
 
-def _reason(said: Mapping[str, Any]) -> str:
-    nothing = "the test ran and carried nothing" if said.get("value") == 0 else "no result came back"
-    return str(said.get("reason") or nothing)
+def _reason(said: Outcome | None) -> str:
+    nothing = "the test ran and carried nothing" if said and said.value == 0 else "no result came back"
+    return (said and said.reason) or nothing
 
 
-def _unanswered(one: Sample, seen: Seen) -> Mapping[str, Any]:
+def _unanswered(one: Sample, seen: Seen) -> Probe | None:
     for host, part in _both(one, 0):
         for probe in seen.pings.get(host, ()):
-            if not probe["ok"] and probe.get("address") == part.address:
+            if not probe.ok and probe.address == part.address:
                 return probe
-    return {}
+    return None
 
 
 def _same_cages(one: Sample, seen: Seen) -> bool:
@@ -325,44 +320,44 @@ def _explain(one: Sample, half: int, value: float, seen: Seen) -> tuple[str, lis
             return cause, evidence
     if value < seen.limits["half_least_gbps"].value:
         return "nic_degraded", [line for host, part in ends for line in _link(host, part.device, seen)]
-    if _small_packets(one, half, seen):
-        return "wrong_mtu", [f"Mtu: {one.found[half]['rdma_mtu']}[B]"]
+    small = _small_packets(one, half, seen)
+    if small:
+        return "wrong_mtu", [f"Mtu: {small}[B]"]
     return "rdma_slow", [line for host, part in ends for line in _link(host, part.device, seen)]
 
 
 def _busy(one: Sample, host: str, device: str, seen: Seen) -> Iterator[str]:
-    gbps = float(seen.answer(host, one.round).get("idle", {}).get(device) or 0) * 8 / 1e9
+    gbps = seen.answer(host, one.round).idle.get(device, 0.0) * 8 / 1e9
     if gbps > seen.limits["idle_gbps"].value:
         yield f"{host} {device}: {gbps:.1f} Gb/s moved over it before the measurement"
 
 
 def _pcie(_one: Sample, host: str, device: str, seen: Seen) -> Iterator[str]:
     """By what a half needs, not by what the slot or the card could: cards have 16 lanes, and a Spark wires 4."""
-    pci, limit = seen.port(host, device).get("pci") or {}, seen.limits["pcie_gbps"]
-    speed, width = (float(pci.get(name) or 0) for name in ("link_speed_gts", "link_width"))
-    gbps = PciFunction("", link_speed_gts=speed, link_width=int(width)).bandwidth_gbps
-    if gbps and gbps < limit.value:
-        yield f"{host} {device}: PCIe {speed:g} GT/s x{width:g} carries {gbps:g} Gb/s, expected {limit.value:g}"
+    pci, limit = seen.port(host, device).pci, seen.limits["pcie_gbps"]
+    gbps = pci.bandwidth_gbps if pci else None
+    if pci and gbps and gbps < limit.value:
+        link = f"{pci.link_speed_gts:g} GT/s x{pci.link_width}"
+        yield f"{host} {device}: PCIe {link} carries {gbps:g} Gb/s, expected {limit.value:g}"
 
 
 def _slow_link(_one: Sample, host: str, device: str, seen: Seen) -> Iterator[str]:
     port, wanted = seen.port(host, device), seen.limits["rate_gbps"].value
-    rate = port.get("speed_gbps") or port.get("rate_gbps") or seen.rail(host, device).link_gbps
+    rate = port.speed_gbps or port.rate_gbps or seen.rail(host, device).link_gbps
     if rate and 0 < rate < wanted:
         yield f"{host} {device}: the link runs at {rate:g} Gb/s, expected {wanted:g}"
 
 
 def _lossy(one: Sample, host: str, device: str, seen: Seen) -> Iterator[str]:
-    counted = seen.answer(host, one.round).get("counted", {}).get(device) or {}
+    counted = seen.answer(host, one.round).counted.get(device, {})
     if _lost_per_million(counted) > seen.limits["loss_per_million"].value:
         yield f"{host} {device}: {_shown(counted, (*counters.REPEATED, *counters.DROPPED))}"
 
 
 def _pausing(one: Sample, host: str, device: str, seen: Seen) -> Iterator[str]:
     answer = seen.answer(host, one.round)
-    counted = answer.get("counted", {}).get(device) or {}
-    spent = float(answer.get("seconds") or 0)
-    share = counters.paused_us(counted) / 1e6 / spent if spent else 0.0
+    counted = answer.counted.get(device, {})
+    share = counters.paused_us(counted) / 1e6 / answer.seconds if answer.seconds else 0.0
     if share > seen.limits["pause_share"].value:
         yield f"{host} {device}: silent for {share:.0%} of the time because its other end asked for pauses"
     storms = _shown(counted, counters.STORMS)
@@ -394,10 +389,11 @@ def _shown(counted: Mapping[str, int], names: Sequence[str]) -> str:
 
 def _link(host: str, device: str, seen: Seen) -> Iterator[str]:
     """How healthy it looks, which a degraded card does."""
-    port, pci = seen.port(host, device), seen.port(host, device).get("pci") or {}
-    said = [f"{port['rate_gbps']:g} Gb/s"] if port.get("rate_gbps") else []
-    said += [f"PCIe {pci['link_speed_gts']:g} GT/s x{pci['link_width']}"] if pci.get("link_speed_gts") else []
-    said += [f"firmware {port['firmware']}"] if port.get("firmware") else []
+    port = seen.port(host, device)
+    said = [f"{port.rate_gbps:g} Gb/s"] if port.rate_gbps else []
+    if port.pci and port.pci.link_speed_gts:
+        said.append(f"PCIe {port.pci.link_speed_gts:g} GT/s x{port.pci.link_width}")
+    said += [f"firmware {port.firmware}"] if port.firmware else []
     if said:
         yield f"{host} {device}: {', '.join(said)}"
 
@@ -478,7 +474,7 @@ def _together(samples: Sequence[Sample], seen: Seen, troubled: set[tuple[str, ..
     for pair, own in groups.items():
         failed = next((one for one in own if not one.complete), None)
         if failed:
-            bad = [bool(one.get("value")) for one in failed.found].index(False)
+            bad = [bool(one and one.value) for one in failed.found].index(False)
             if failed.values:
                 text = f"{failed.ends[bad][0].device} carries nothing to {failed.peer} while the other halves do"
                 cause = "one_half_only"
@@ -549,11 +545,12 @@ def _mtu(samples: Sequence[Sample], seen: Seen) -> Iterator[Verdict]:
         for half, (mine, other) in enumerate(one.ends):
             if (one.pair, mine.source) in told or (one.pair, other.source) in told:
                 continue
-            if not _small_packets(one, half, seen):
+            found = _small_packets(one, half, seen)
+            if not found:
                 continue
             told.add((one.pair, mine.source))
-            found, wanted = one.found[half]["rdma_mtu"], _rdma_mtu(seen.rail(one.host, mine.device))
-            ports = [(host, part, seen.port(host, part.device).get("mtu")) for host, part in _both(one, half)]
+            wanted = _rdma_mtu(seen.rail(one.host, mine.device))
+            ports = [(host, part, seen.port(host, part.device).mtu) for host, part in _both(one, half)]
             yield verdict(
                 MTU,
                 "half",
@@ -566,9 +563,11 @@ def _mtu(samples: Sequence[Sample], seen: Seen) -> Iterator[Verdict]:
             )
 
 
-def _small_packets(one: Sample, half: int, seen: Seen) -> bool:
-    size = one.found[half].get("rdma_mtu")
-    return size is not None and size < _rdma_mtu(seen.rail(one.host, one.ends[half][0].device))
+def _small_packets(one: Sample, half: int, seen: Seen) -> int:
+    """Bytes of the RDMA packets where the planned MTU takes more, else 0."""
+    found = one.found[half]
+    size = found.rdma_mtu if found else None
+    return size if size and size < _rdma_mtu(seen.rail(one.host, one.ends[half][0].device)) else 0
 
 
 def _rdma_mtu(rail: Rail) -> int:
@@ -580,7 +579,7 @@ def _counted(schedule: Schedule, seen: Seen, known: set[tuple[str, str]]) -> Ite
     as a storm. ``known``: cause, host and device of what a slow half has told already."""
     for host in seen.facts:
         for number in range(len(schedule.rounds)):
-            for device, counted in (seen.answer(host, number).get("counted") or {}).items():
+            for device, counted in seen.answer(host, number).counted.items():
                 lost = _lost_per_million(counted)
                 limit = seen.limits["loss_per_million"]
                 if lost > limit.value and ("loss_storm", f"{host} {device}") not in known:

@@ -18,6 +18,8 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import Cage, Rdma
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbors import Neighbors
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import management
 
 RAILS = 2  # a cage has two halves, one per PCIe path
@@ -32,18 +34,17 @@ Found = Callable[..., None]  # (device, found, remedy, severity="error"): a find
 class NodeInput:
     """What is known about one node before the plan.
 
-    ``cages`` is as the module ``ibdev2netdev`` returns it, ``interfaces`` and ``routes`` as ``node_info`` does,
-    ``neighbors`` as ``fabric_neighbors`` does; these three are None when they are not known.
+    ``interfaces`` and ``routes`` are as ``node_info`` returns them, None when they are not known.
     """
 
     rank: int
     management_address: str
     management_interface: str = ""
-    cages: Sequence[Mapping[str, Any]] = ()
+    cages: Sequence[Cage] = ()
     absence: str = ""  # why there is no RDMA device, as the discovery says it
     interfaces: Sequence[Mapping[str, Any]] | None = None
     routes: Sequence[Mapping[str, Any]] | None = None
-    neighbors: Mapping[str, Any] | None = None
+    neighbors: Neighbors = field(default_factory=Neighbors)
     use_cages: str | Sequence[int] = "auto"
     addresses: Mapping[str, str] = field(default_factory=dict)  # netdev or index of a rail: IPv4, prefix optional
     environment: Mapping[str, Any] = field(default_factory=dict)
@@ -98,13 +99,13 @@ def has_errors(findings: Iterable[Finding]) -> bool:
 
 
 def node_input(host: str, raw: Mapping[str, Any], findings: list[Finding]) -> NodeInput:
-    """From what the role hands over: ``rank``, ``network`` (of ``node_info``), ``rdma`` (the result of
-    ``ibdev2netdev``), ``neighbors`` (of ``fabric_neighbors``), ``management_address`` (the user's word, may be empty),
-    ``cages``, ``addresses``, ``environment``.
+    """From what the role hands over: ``rank``, ``network`` (of ``node_info``), ``rdma`` (:class:`Rdma`), ``neighbors``
+    (:class:`Neighbors`), ``management_address`` (the user's word, may be empty), ``cages``, ``addresses``,
+    ``environment``.
 
     Adds a finding where no management address can be chosen.
     """
-    network, rdma = raw.get("network") or {}, raw.get("rdma") or {}
+    network, rdma = raw.get("network") or {}, raw.get("rdma") or Rdma()
     chosen = management.choose(host, network, str(raw.get("management_address") or ""))
     if chosen.refusal:
         findings.append(chosen.refusal)
@@ -112,11 +113,11 @@ def node_input(host: str, raw: Mapping[str, Any], findings: list[Finding]) -> No
         rank=int(raw.get("rank", -1)),
         management_address=chosen.address or "0.0.0.0",  # noqa: S104 -- a placeholder in a plan that is refused
         management_interface=chosen.interface,
-        cages=rdma.get("cages") or (),
-        absence=str(rdma.get("message") or ""),
+        cages=rdma.cages,
+        absence=rdma.message or "",
         interfaces=network.get("interfaces"),
         routes=network.get("routes"),
-        neighbors=raw.get("neighbors"),
+        neighbors=raw.get("neighbors") or Neighbors(),
         use_cages=_use_cages(raw.get("cages", "auto")),
         addresses={str(name): str(value) for name, value in (raw.get("addresses") or {}).items()},
         environment=raw.get("environment") or {},

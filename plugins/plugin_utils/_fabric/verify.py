@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import arp, show_gids
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact, Rail
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ping import Path, Probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import environment as fabric_environment
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.addresses import network_of
@@ -56,26 +56,19 @@ def peers(facts: Mapping[str, FabricFact]) -> dict[str, list[str]]:
     return {host: sorted(names, key=lambda name: facts[name].rank) for host, names in found.items()}
 
 
-def paths(facts: Mapping[str, FabricFact]) -> dict[str, list[dict[str, Any]]]:
-    """The option ``paths`` of ``fabric_probe`` for each node: every half to the peers in its subnet. Nodes that share
+def paths(facts: Mapping[str, FabricFact]) -> dict[str, list[Path]]:
+    """What each node pings (:class:`ping.Path`): every half to the peers in its subnet. Nodes that share
     no subnet do not ping each other."""
-    found: dict[str, list[dict[str, Any]]] = {host: [] for host in facts}
+    found: dict[str, list[Path]] = {host: [] for host in facts}
     for ends in _subnets(facts).values():
         chosen = _chosen(ends)
         for host, mine in ends:
             found[host] += [
-                {
-                    "rail": mine.index,
-                    "netdev": mine.netdev,
-                    "source": mine.address,
-                    "peer": peer,
-                    "address": other.address,
-                    "mtu": mine.mtu,
-                }
+                Path(mine.index, mine.netdev, mine.address, peer, other.address, mine.mtu)
                 for peer, other in chosen[host]
             ]
     for own in found.values():
-        own.sort(key=lambda path: path["rail"])
+        own.sort(key=lambda path: path.rail)
     return found
 
 
@@ -84,12 +77,11 @@ def paths(facts: Mapping[str, FabricFact]) -> dict[str, list[dict[str, Any]]]:
 
 @dataclass(frozen=True)
 class Measured:
-    """What a node found after the change: ``gids`` of the module ``show_gids``, ``probes`` and ``holders`` of
-    ``fabric_probe``."""
+    """What a node found after the change."""
 
-    gids: Sequence[Mapping[str, Any]] = ()
-    probes: Sequence[Mapping[str, Any]] = ()
-    holders: Sequence[Mapping[str, Any]] = ()
+    gids: Sequence[Gid] = ()
+    probes: Sequence[Probe] = ()
+    holders: Sequence[arp.Holder] = ()
 
 
 def verify(
@@ -133,8 +125,8 @@ def _judge_holders(
     heard: dict[tuple[str, str], list[str]] = {}
     for host, node in measured.items():
         for one in node.holders:
-            if one["mac"] not in macs and one["address"] in owners:
-                heard.setdefault((one["address"], one["mac"]), []).append(host)
+            if one.mac not in macs and one.address in owners:
+                heard.setdefault((one.address, one.mac), []).append(host)
     for (address, mac), hosts in heard.items():
         owner, rail = owners[address]
         found = (
@@ -149,14 +141,10 @@ def _judge_probes(
     """One finding per cause, not per ping: a bad cable fails towards every peer and back. Returns the halves (node and
     index of the rail) that have lost their address, and with it their GID."""
     gone: set[tuple[str, int]] = set()
-    results = {
-        (host, int(probe["rail"]), str(probe["peer"])): probe
-        for host, node in measured.items()
-        for probe in node.probes
-    }
+    results = {(host, probe.rail, probe.peer): probe for host, node in measured.items() for probe in node.probes}
     silent: dict[str, set[str]] = {}
     for ends in _subnets(facts).values():
-        failed: dict[Pair, Mapping[str, Any]] = {}
+        failed: dict[Pair, Probe] = {}
         tested: set[Pair] = set()
         rails = dict(ends)
         for host, others in _chosen(ends).items():
@@ -166,7 +154,7 @@ def _judge_probes(
                     silent.setdefault(host, set()).add(peer)
                 else:
                     tested.add((host, peer))
-                    if not probe.get("ok"):
+                    if not probe.ok:
                         failed[host, peer] = probe
         bare = _judge_addresses(rails, failed, findings)
         gone |= {(host, rails[host].index) for host in bare}
@@ -185,11 +173,9 @@ def _judge_probes(
     return gone
 
 
-def _judge_addresses(
-    rails: Mapping[str, Rail], failed: Mapping[Pair, Mapping[str, Any]], findings: list[Finding]
-) -> set[str]:
+def _judge_addresses(rails: Mapping[str, Rail], failed: Mapping[Pair, Probe], findings: list[Finding]) -> set[str]:
     """Nodes that have lost their address here. What their peers say of it (no answer) is no finding of its own."""
-    bare = {host: probe for (host, _peer), probe in failed.items() if probe.get("cause") == "no_address"}
+    bare = {host: probe for (host, _peer), probe in failed.items() if probe.cause == "no_address"}
     for host, probe in bare.items():
         reason, remedy = _usual([probe])
         findings.append(Finding(host, reason, remedy, f"{rails[host].rdma_device} ({rails[host].netdev})"))
@@ -200,7 +186,7 @@ def _judge_subnet(
     facts: Mapping[str, FabricFact],
     rails: Mapping[str, Rail],
     tested: set[Pair],
-    failed: Mapping[Pair, Mapping[str, Any]],
+    failed: Mapping[Pair, Probe],
     findings: list[Finding],
 ) -> None:
     hosts = {host for pair in tested for host in pair}
@@ -241,20 +227,19 @@ def _judge_subnet(
         )
 
 
-def _usual(probes: Iterable[Mapping[str, Any]]) -> tuple[str, str]:
+def _usual(probes: Iterable[Probe]) -> tuple[str, str]:
     """Reason and remedy of most of them."""
-    said = [(str(p.get("reason") or "no answer"), str(p.get("remedy") or "Check the cable")) for p in probes]
+    said = [(probe.reason or "no answer", probe.remedy or "Check the cable") for probe in probes]
     reasons = [reason for reason, _remedy in said]
     return next(pair for pair in said if pair[0] == max(reasons, key=reasons.count))
 
 
-def _with_gid(fact: FabricFact, rail: Rail, gids: Sequence[Mapping[str, Any]], findings: list[Finding]) -> Rail:
+def _with_gid(fact: FabricFact, rail: Rail, gids: Sequence[Gid], findings: list[Finding]) -> Rail:
     try:
-        gid = show_gids.of_rail(map(Gid.of_dict, gids), rail, fact.address_range)
-    except (SparkError, KeyError, TypeError, ValueError) as exc:
-        text = exc.found if isinstance(exc, SparkError) else f"its GID table cannot be read ({exc})"
+        gid = show_gids.of_rail(gids, rail, fact.address_range)
+    except SparkError as exc:
         device = f"{rail.rdma_device} ({rail.netdev})"
-        findings.append(Finding(fact.host, f"no GID for {rail.address}: {text}", _gid_remedy(rail), device))
+        findings.append(Finding(fact.host, f"no GID for {rail.address}: {exc.found}", _gid_remedy(rail), device))
         return rail
     return replace(rail, gid_index=gid.index, gid=gid.gid)
 
@@ -273,7 +258,7 @@ def verdict(facts: Mapping[str, FabricFact], measured: Mapping[str, Measured]) -
     if not halves:
         return []
     pings = sum(map(len, paths(facts).values()))
-    times = sorted(float(one["rtt_ms"]) for node in measured.values() for one in node.probes if one.get("rtt_ms"))
+    times = sorted(one.rtt_ms for node in measured.values() for one in node.probes if one.rtt_ms)
     spent = f" in {times[0]:g} to {times[-1]:g} ms" if times else ""
     lines = [
         f"{len(halves)} halves on {len(facts)} nodes work: {pings} pings of {halves[0][1].mtu} bytes were answered"

@@ -17,6 +17,7 @@ from typing import Any, Union
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbors import Neighbors
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.management import (
     Management,
     choose,
@@ -56,7 +57,7 @@ class Context:
     variables that could not be evaluated, as ``{host: {name: message}}``. ``nodes`` maps hosts to the ``node`` of
     ``node_info``; ``failures`` to the message where there is none. ``earlier``: the fabric facts on disk, not
     validated. ``reach``: what each host says of the others' management addresses (``management_reach``).
-    ``neighbors``: what ``fabric_neighbors`` heard on each host, where it was asked.
+    ``neighbors``: what each host heard over its cables, where it was asked.
     ``followed``: layers that the playbook leaves alone where no earlier run has set them up.
     """
 
@@ -71,7 +72,7 @@ class Context:
     earlier: Mapping[str, Any] = field(default_factory=dict)
     followed: frozenset[str] = frozenset()
     reach: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
-    neighbors: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    neighbors: Mapping[str, Neighbors] = field(default_factory=dict)
 
     def value(self, host: str, name: str, fallback: Any = None) -> Any:
         """A variable as the role will see it: what the inventory says, else the documented default."""

@@ -16,6 +16,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import drift
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import Rdma, RdmaPort
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import Effective
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import awx_job
@@ -348,17 +349,21 @@ def check_nic(context: Context) -> Iterator[Finding]:
             yield Finding(host, found, remedy, "ConnectX-7")
 
 
+def _gbps(port: Mapping[str, Any]) -> float:
+    return half_gbps(RdmaPort.of_dict(port))
+
+
 def check_link_100g(context: Context) -> Iterator[Finding]:
     # Two 100G cables per machine carry 200G together: a cabling of its own, if every machine has it.
     cabled = [[port for _device, port in links(context, host)] for host in context.nodes]
     pair = all(
-        {half_gbps(port) for port in ports} == {100.0} and len({port.get("phys_port_name") for port in ports}) == 2
+        {_gbps(port) for port in ports} == {100.0} and len({port.get("phys_port_name") for port in ports}) == 2
         for ports in cabled
         if ports
     )
     for host in context.nodes:
         for device, port in links(context, host):
-            speed = half_gbps(port)
+            speed = _gbps(port)
             if 0 < speed < CABLE_GBPS:
                 yield Finding(
                     host,
@@ -490,7 +495,7 @@ def listeners(context: Context, forks: int) -> dict[str, Any]:
         "auto",
         forks,
         timeout,
-        found={host: node.get("rdma") or {} for host, node in context.nodes.items()},
+        found=[host for host in context.nodes if context.rdma_ports(host)],
         addresses={host: str(values.get("ansible_host") or "") for host, values in context.hosts.items()},
     )
     nodes = [] if made["background_s"] else made["speakers"]
@@ -507,7 +512,7 @@ def cables(context: Context) -> Plan | None:
         raw = {
             "rank": whole(context.value(host, "spark_rank")),
             "network": node.get("network"),
-            "rdma": node.get("rdma"),
+            "rdma": Rdma.of_dict(node.get("rdma")),
             "neighbors": context.neighbors.get(host),
             "management_address": context.value(host, "fabric_management_address", ""),
             "cages": context.value(host, "fabric_cages", "auto"),

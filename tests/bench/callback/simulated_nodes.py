@@ -58,7 +58,7 @@ SETTLED: Mapping[str, Any] = {
     "peermem": True,
     "qos": True,
     "secrets": {"ray_token": {"mark": "a1340f55d6c3", "owner": "sparkmatrix:sparkmatrix"}},
-    "bandwidth": {"tool": None, "verbs": True, "busy": [], "software": [], "record": None},
+    "bandwidth": {"tool": None, "verbs": True, "busy": [], "software": [], "measured": ""},
 }
 NOTHING: Mapping[str, Any] = {"changed": False}
 # What modules say that find nothing to do.
@@ -112,20 +112,19 @@ def made(name: str, host: str, rank: int, count: int, options: Mapping[str, Any]
         return {"node": {**node(host, rank), **left(host, rank, options)}, "fact": fact(host, rank, count)}
     if name == "management_reach":
         return {"unreached": []}
-    if name == "fabric_neighbors":
+    if name == "neighbors":
         return heard(host, options["nodes"])
-    if name == "fabric_probe":
+    if name == "pings":
         fields = ("rail", "peer", "source", "address")
         good = {"ok": True, "rtt_ms": 0.05, "attempts": 1, "cause": None, "reason": None, "remedy": None}
         return {"probes": [{**{key: path[key] for key in fields}, **good} for path in options["paths"]]}
     if name == "show_gids":
         return {"gids": node(host, rank)["gids"]}
-    if name == "fabric_apply":
+    if name == "fabric_change":
         return {"changes": [], "fact_applied": True, "fact": options["fact"], "transaction": "", "backend": "networkd"}
-    if name == "fabric_bandwidth":
+    if name == "rdma_look":
         known = node(host, rank)
-        look: dict[str, Any] = {"tool": None, "verbs": True, "busy": [], "software": [], "record": None}
-        return {"ready": {**look, "ports": known["rdma"]["devices"], "gids": known["gids"]}}
+        return {**SETTLED["bandwidth"], "ports": known["rdma"]["devices"], "gids": known["gids"]}
     if name == "access_apply":
         return {"changes": [], "transaction": "", "settled": marks(options["rules"])}
     if name == "engine_inputs":
@@ -203,7 +202,7 @@ def node(host: str, rank: int) -> dict[str, Any]:
     guid = f"4821:0b03:0096:{rank:02x}c0"
     for device in found["rdma"]["devices"]:
         device.update(node_guid=guid, sys_image_guid=guid, mac=interfaces.get(device["netdev"], {}).get("mac"))
-    text = json.dumps(spark_cages()).replace(GUID, guid)
+    text = json.dumps([cage.as_dict() for cage in spark_cages()]).replace(GUID, guid)
     found["rdma"]["cages"] = json.loads(text)
     return dict(found)
 

@@ -27,8 +27,8 @@ PEER = {"public_key": "ssh-ed25519 AAAA", "host_keys": [], "connection": [], "ac
 NODE = {
     "time": 5.0,
     "network": {"default_gateway": None},
-    "rdma": {"devices": ["port"], "cages": []},
-    "gids": ["gid"],
+    "rdma": {"devices": [], "cages": []},
+    "gids": [],
     "settled": {
         "files": {
             "ray": fingerprint([File.from_params(item) for item in FILES]),
@@ -40,7 +40,7 @@ NODE = {
         "plan": {"identity": "one", "image_ids": {"x": "sha256:1"}},
         "peermem": True,
         "secrets": {"ray_token": {"mark": "abc", "owner": "sparkmatrix:sparkmatrix"}},
-        "bandwidth": {"tool": None, "record": None},
+        "bandwidth": {"tool": None, "verbs": True},
         "peer": PEER,
     },
 }
@@ -56,7 +56,7 @@ KNOWN = {
     "firewall_rules": (LAYER, {"changes": [], "previous": LAYER["rules"]}),
     "kept_plan": ({"plan": PLAN, "images": {"x": "sha256:1"}}, {}),
     "peermem": ({"load": "auto"}, {"loaded": False}),
-    "fabric_bandwidth": ({}, {"ready": {"tool": None, "record": None, "ports": ["port"], "gids": ["gid"]}}),
+    "rdma_look": ({}, {"tool": None, "verbs": True, "ports": [], "gids": []}),
     "cluster_secret": (TOKEN, {"secret": "", "replaced": False, "fingerprint": "abc"}),
     "access_node": ({}, {**PEER, "network": NODE["network"], "fact": {"state": "applied"}}),
 }
@@ -94,8 +94,7 @@ ASKED = [
     ("kept_plan", {"plan": {**PLAN, "identity": "two"}, "images": {"x": "sha256:1"}}, None),
     ("kept_plan", {"state": "read"}, None),
     ("peermem", {"load": "true"}, None),
-    ("fabric_bandwidth", {"phase": "measure"}, None),
-    ("fabric_bandwidth", {}, {"spark_fabric_compared": {"changes": ["mtu"]}}),
+    ("rdma_look", {}, {"spark_fabric_compared": {"changes": ["mtu"]}}),
     ("cluster_secret", {**TOKEN, "name": "engine_key"}, None),
     ("cluster_secret", {**TOKEN, "owner": "root"}, None),
     ("cluster_secret", {**TOKEN, "state": "absent"}, None),

@@ -13,15 +13,22 @@ from __future__ import annotations
 import json
 import typing
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import manifest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, document, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import apply
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Cable
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import RdmaPort
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support import capture
+from fabric_inputs import half
+from fabric_rates import fabric
 from ssh_keys import ssh_key
+from sysfs_tree import gid_of
 
 LIAR = "spark2"
 LIES: tuple[Any, ...] = (
@@ -50,6 +57,11 @@ FILE = manifest.File("config.json", 2, "1" * 64, "2" * 40, ("1" * 64,))
 OF_PARSERS: Mapping[Any, Any] = {
     capture.unpacked: capture.pack({"nvidia_smi": "GB10\nx"}),
     manifest.parse: manifest.Manifest("org/model", "a" * 40, (FILE,)).as_dict(),
+    apply._fact: replace(
+        fabric(1)["spark1"], cables=(Cable(0, "probe", switch="sw1"),), environment={"NCCL_DEBUG": "WARN"}
+    ).as_dict(),
+    RdmaPort.of_dict: document.plain(half(0, "0000")),
+    Gid.of_dict: document.plain(Gid("rocep1s0f0", 1, 3, gid_of("192.0.2.1"), 2, "enp1s0f0np0")),
 }
 
 

@@ -109,7 +109,7 @@ def test_writers_of_lines_take_one_line(sign: str) -> None:
     if sign != "\n":
         with pytest.raises(SparkError, match="control characters"):
             File.from_params({"path": "/etc/x", "content": f"a{sign}b\n"})
-        with pytest.raises(ValueError, match="far_host has control characters"):
+        with pytest.raises(ValueError, match=r"far_host is .*control characters"):
             document.load(Cable, {"cage": 0, "source": "lldp", "far_host": f"a{sign}"})
 
 

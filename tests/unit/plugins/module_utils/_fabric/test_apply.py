@@ -22,6 +22,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.apply 
     SYSCTL_FILE,
     Wanted,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.arp import Holder
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import (
     MEMORY,
@@ -78,7 +79,7 @@ def test_the_second_time_nothing_is_done(node: FakeNode) -> None:
     before, node.log = node.tree(), []
     outcome = apply(node, want)
     assert not outcome.changed and not outcome.diff and not outcome.changes
-    assert outcome.fact_applied and outcome.fact and outcome.fact["state"] == "applied"
+    assert outcome.fact_applied and outcome.fact and outcome.fact.state == "applied"
     assert node.log == []
     assert node.tree() == before
 
@@ -380,11 +381,11 @@ def test_a_foreign_address(node: FakeNode) -> None:
 def test_an_address_that_somebody_else_has(node: FakeNode) -> None:
     stranger, own = "02:00:00:00:09:01", "02:00:00:00:00:07"
     node.write(f"/sys/class/net/{B}/address", f"{own}\n")
-    node.strangers = [{"netdev": A, "address": "192.168.100.10", "mac": stranger}]
+    node.strangers = [Holder(A, "192.168.100.10", stranger)]
     untouched(node, wanted(), f"{A}: somebody else has the address 192.168.100.10 already: {stranger} answers for it")
     untouched(node, wanted(), "other fabric_subnets, another fabric_host_offset")
     # The machine's own twin, where ARP is not set yet, and another half of the plan that is about to change, too.
-    node.strangers = [{"netdev": A, "address": "192.168.100.10", "mac": mac} for mac in (own, stranger)]
+    node.strangers = [Holder(A, "192.168.100.10", mac) for mac in (own, stranger)]
     assert apply(node, replace(wanted(), macs=(stranger.upper(),))).changed
     assert node.asked[-1] == {A: ["192.168.100.10"], B: ["192.168.101.10"]}
     node.asked = []

@@ -65,9 +65,9 @@ def test_everybody_who_has_an_address_is_heard(tmp_path: Path) -> None:
     wire.waiting = [(A, "x", arp.ETHERTYPE, reply("10.9.9.9", MAC)), (A, "x", arp.ETHERTYPE, b"short")]
     found = arp.ask({A: ["10.0.0.1", "10.0.0.2"], B: ["10.1.0.1", "10.1.0.2"]}, wire, wire.clock)
     assert found == [
-        {"netdev": B, "address": "10.1.0.2", "mac": "02:00:00:00:00:03"},
-        {"netdev": A, "address": "10.0.0.1", "mac": "02:00:00:00:00:01"},
-        {"netdev": A, "address": "10.0.0.1", "mac": "02:00:00:00:00:02"},
+        arp.Holder(B, "10.1.0.2", "02:00:00:00:00:03"),
+        arp.Holder(A, "10.0.0.1", "02:00:00:00:00:01"),
+        arp.Holder(A, "10.0.0.1", "02:00:00:00:00:02"),
     ]
     assert len(wire.sent) == arp.PROBES * 4 and wire.now < arp.WAIT_S + 0.1
     netdev, payload = wire.sent[0]

@@ -13,20 +13,22 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import bandwidth as fabric_bandwidth
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.bandwidth import (
     Part,
     argv,
-    look,
     measure,
-    parse_tests,
     read_record,
+    without_devices,
 )
 
+ENGINE = "sparkmatrix-engine.service"
 HEADER = " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]\n"
 OUTPUT = (
     " Device : rocep1s0f0\n Mtu : 4096[B]\n"
@@ -239,9 +241,18 @@ def test_nothing_to_measure_takes_no_time() -> None:
     assert measure([], 5, 30.0, Machine(sleep=lambda _seconds: pytest.fail("slept"))) == fabric_bandwidth.Measured()
 
 
-def test_tests_come_in_the_order_of_their_slots() -> None:
-    entries = [{**vars(replace(TEST, slot=slot))} for slot in (2, 0, 1)]
-    assert [test.slot for test in parse_tests(entries)] == [0, 1, 2]
+def test_a_round_is_measured_in_the_order_of_its_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = []
+
+    def measure(tests: Sequence[Part], *given: Any) -> fabric_bandwidth.Measured:
+        measured.append(([test.slot for test in tests], *given[:2]))
+        return fabric_bandwidth.Measured()
+
+    monkeypatch.setattr(fabric_bandwidth, "measure", measure)
+    request = {"tests": [vars(replace(TEST, slot=slot)) for slot in (2, 0, 1)], "duration_s": 7, "wait_s": 30}
+    for check in (False, True):
+        calls.run("rdma_rates", request, check)
+    assert measured == [([0, 1, 2], 7, 30.0), ([], 7, 30.0)]
 
 
 def test_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,11 +269,11 @@ def test_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fabric_bandwidth, "VERBS", str(tmp_path / "uverbs*"))
 
     def systemctl(words: Sequence[str], timeout_s: float) -> Completed:
-        return Completed(0 if words[-1] == "engine.service" else 3)
+        return Completed(0 if words[-1] == ENGINE else 3)
 
-    found = look(["engine.service", "other.service"], Machine(), systemctl)
+    found = without_devices(Machine(), systemctl)
     assert found["tool"] == str(tool)
-    assert (found["verbs"], found["busy"], found["software"]) == (False, ["engine.service"], ["rocep1s0f0"])
+    assert (found["verbs"], found["busy"], found["software"]) == (False, [ENGINE], ["rocep1s0f0"])
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]"])

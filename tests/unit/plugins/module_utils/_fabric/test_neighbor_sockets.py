@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import ibdev2netdev, lldp, neighbor_sockets
@@ -25,9 +26,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighb
     lldpd,
     probe,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbors import ETHERTYPE, Conversation, End
-from ansible_collections.sparkmatrix.cluster.plugins.modules import fabric_neighbors
-from module_runner import run_module
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbors import (
+    ETHERTYPE,
+    Conversation,
+    End,
+    Neighbors,
+    Port,
+)
 from sysfs_tree import SysfsTree
 
 A, B = "enp1s0f0np0", "enP2p1s0f0np0"
@@ -212,20 +217,18 @@ class FakeWire:
         return []
 
 
-def talk_on(wire: FakeWire, timeout_s: float = 10, may_switch_on: bool = True, runner: Any = silent) -> dict[str, Any]:
+def talk_on(wire: FakeWire, timeout_s: float = 10, may_switch_on: bool = True, runner: Any = silent) -> Neighbors:
     own = Conversation("a", ["a", "b"], [End(A, 0, 1)], "", wire.clock())
-    return dict(probe(own, wire, timeout_s, may_switch_on, runner=runner, clock=wire.clock, sleep=wire.sleep))
+    return probe(own, wire, timeout_s, may_switch_on, runner=runner, clock=wire.clock, sleep=wire.sleep)
 
 
 def test_a_probe_ends_when_all_is_heard() -> None:
     wire = FakeWire()
     found = talk_on(wire)
-    assert found["complete"] and found["notes"] == []
-    assert 0.3 <= found["seconds"] <= 1
-    assert [(h["node"], h["peer_netdev"], h["peer_cage"], h["both_ways"]) for h in found["heard"]] == [
-        ("b", "p", 1, True)
-    ]
-    assert found["interfaces"] == {A: {"carrier": True, "brought_up": False, "module_serial": ""}}
+    assert found.complete and found.notes == ()
+    assert 0.3 <= found.seconds <= 1
+    assert [(h.node, h.peer_netdev, h.peer_cage, h.both_ways) for h in found.heard] == [("b", "p", 1, True)]
+    assert found.interfaces == {A: Port(True)}
     assert wire.switched == []
 
 
@@ -233,29 +236,29 @@ def test_a_probe_ends_at_its_timeout() -> None:
     wire = FakeWire()
     wire.peer = None
     found = talk_on(wire, timeout_s=2)
-    assert not found["complete"] and found["heard"] == []
-    assert 2 <= found["seconds"] <= 2.2
+    assert not found.complete and found.heard == ()
+    assert 2 <= found.seconds <= 2.2
     assert 18 <= wire.sent <= 25  # ten per second, and the farewells
 
 
 def test_a_port_that_was_off_is_off_again() -> None:
     wire = FakeWire(up=False)
     found = talk_on(wire)
-    assert found["interfaces"][A]["brought_up"] and found["heard"][0]["node"] == "b"
+    assert found.interfaces[A].brought_up and found.heard[0].node == "b"
     assert wire.switched == [(A, True), (A, False)]
 
 
 def test_check_mode_switches_nothing_on() -> None:
     wire = FakeWire(up=False)
     found = talk_on(wire, 1, may_switch_on=False)
-    assert wire.switched == [] and found["heard"] == []
-    assert "not switched on in check mode" in found["notes"][0]
+    assert wire.switched == [] and found.heard == ()
+    assert "not switched on in check mode" in found.notes[0]
 
 
 @pytest.mark.parametrize(("refuse", "words"), [("up", "could not be switched on"), ("down", "is still on")])
 def test_a_port_that_cannot_be_switched(refuse: str, words: str) -> None:
     found = talk_on(FakeWire(up=False, refuse=refuse), 1)
-    assert any(words in note for note in found["notes"])
+    assert any(words in note for note in found.notes)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -292,8 +295,8 @@ def test_tools(fixtures: Path) -> None:
         return Completed(0, "\tVendor SN        : APF21330038TKU\n")
 
     found = talk_on(FakeWire(), runner=runner)
-    assert found["interfaces"][A]["module_serial"] == "APF21330038TKU"
-    assert [h["system"] for h in found["heard"] if h["source"] == "lldp"] == ["a4:8c:db:6a:09:00"]
+    assert found.interfaces[A].module_serial == "APF21330038TKU"
+    assert [h.system for h in found.heard if h.source == "lldp"] == ["a4:8c:db:6a:09:00"]
 
 
 @pytest.mark.parametrize(
@@ -310,22 +313,16 @@ def test_lldpd_that_does_not_help(done: Completed, problem: str) -> None:
     assert found == [] and problem in said and bool(said) == bool(problem)
 
 
-def test_the_module(sockets: type[FakeSocket], sysfs: SysfsTree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_call(sockets: type[FakeSocket], sysfs: SysfsTree, monkeypatch: pytest.MonkeyPatch) -> None:
     sysfs.spark(cabled={0})
-    monkeypatch.setattr(fabric_neighbors, "probe", lambda *a, **k: probe(*a, **k, runner=silent))
-    result, failed = run_module(
-        fabric_neighbors, {"node": "a", "nodes": ["a", "b"], "cluster": "x", "timeout": 0.2}, check=True
-    )
-    assert not failed and not result["changed"] and not result["complete"]
-    assert result["interfaces"][A]["carrier"] and result["heard"] == []
-    assert result["notes"] == ["not heard, neither directly nor through others: b"]
+    monkeypatch.setattr(neighbor_sockets, "probe", lambda *a, **k: probe(*a, **k, runner=silent))
+    request = {"node": "a", "nodes": ["a", "b"], "cluster": "x", "timeout_s": 0.2}
+    answer = calls.read("neighbors", calls.run("neighbors", request, check=True), "a")
+    assert answer.interfaces[A].carrier and not answer.heard and not answer.complete
+    assert answer.notes == ("not heard, neither directly nor through others: b",)
     assert all(made.closed for made in sockets.made) and sockets.made[0].sent
-    result, failed = run_module(fabric_neighbors, {"node": "c", "nodes": ["a", "b"]})
-    assert failed and "c is not among the nodes" in result["msg"]
-
-
-def test_the_module_without_permission(sockets: type[FakeSocket], sysfs: SysfsTree) -> None:
-    sysfs.spark(cabled={0})
+    with pytest.raises(SparkError, match="c is not among the nodes"):
+        calls.run("neighbors", {**request, "node": "c"}, check=True)
     sockets.errors = {"bind": PermissionError(1, "Operation not permitted")}
-    result, failed = run_module(fabric_neighbors, {"node": "a", "nodes": ["a", "b"]})
-    assert failed and "become: true" in result["msg"]
+    with pytest.raises(SparkError, match="become: true"):
+        calls.run("neighbors", request, check=True)

@@ -20,6 +20,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighb
     Beacon,
     Conversation,
     End,
+    Port,
     decode,
     encode,
     module_serial,
@@ -388,8 +389,8 @@ def test_two_nodes_with_one_short_name_are_not_told_by_it() -> None:
 def test_interfaces_and_serials() -> None:
     air = Air(switch(2), brought_up=["enp1s0f0np0"]).run(0)
     shown = air.talks["spark1"].interfaces({"enp1s0f0np0": "APF21330038TKU"})
-    assert shown["enp1s0f0np0"] == {"carrier": True, "brought_up": True, "module_serial": "APF21330038TKU"}
-    assert shown["enp1s0f1np1"] == {"carrier": False, "brought_up": False, "module_serial": ""}
+    assert shown["enp1s0f0np0"] == Port(True, True, "APF21330038TKU")
+    assert shown["enp1s0f1np1"] == Port(False)
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import arp
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import ping as module
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ping import (
     Path,
     argv,
     classify,
-    parse_paths,
     parse_rtt,
     probe,
 )
@@ -45,7 +47,7 @@ BIND = "ping: bind: Cannot assign requested address\n"
 TOO_LONG = "ping: sendmsg: Message too long\n"
 TOO_LONG_KNOWN = "ping: local error: message too long, mtu=1500\n"
 
-PATH = Path(1, "192.168.100.10", "spark2", "192.168.100.11", 9000)
+PATH = Path(1, "net1", "192.168.100.10", "spark2", "192.168.100.11", 9000)
 
 
 def test_the_command_forbids_fragments_and_names_the_source() -> None:
@@ -138,11 +140,10 @@ def test_why_it_failed(big: Completed, small: Completed, cause: str, reason: str
     assert verdict.cause == cause
     assert verdict.reason and verdict.reason.startswith(reason)
     assert verdict.remedy
-    assert set(verdict.as_dict()) >= {"rail", "peer", "ok", "cause", "reason", "remedy"}
 
 
 def test_paths_keep_their_order_and_nothing_is_nothing() -> None:
-    paths = [Path(n % 2, "10.0.0.1", f"n{n}", f"10.0.1.{n}", 1500) for n in range(40)]
+    paths = [Path(n % 2, "net0", "10.0.0.1", f"n{n}", f"10.0.1.{n}", 1500) for n in range(40)]
     assert [v.peer for v in probe(paths, 1, Pings([Completed(0, ANSWER)]))] == [p.peer for p in paths]
     assert probe([], 1) == []
 
@@ -152,15 +153,19 @@ def test_a_missing_program_is_named() -> None:
         probe([PATH], 1, Pings([Completed(127, "", "ping: not found")]))
 
 
-def test_paths_from_options() -> None:
-    assert parse_paths([{"rail": 1, "source": "a", "peer": "p", "address": "b", "mtu": 9000}]) == [
-        Path(1, "a", "p", "b", 9000)
-    ]
+def test_who_has_the_addresses_is_asked_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    holder = arp.Holder("net1", PATH.address, "02:00:00:00:00:01")
+    asked = []
+    monkeypatch.setattr(arp, "holders", lambda _machine, wanted: asked.append(wanted) or [holder])
+    monkeypatch.setattr(module, "probe", lambda paths, _timeout: probe(paths, 1, Pings([Completed(0, ANSWER)])))
+    answer = calls.run("pings", {"paths": [vars(PATH)], "timeout_s": "1"}, check=True)
+    assert answer["probes"][0]["ok"] and answer["holders"] == [vars(holder)]
+    assert asked == [{"net1": {PATH.source, PATH.address}}]
 
 
 @pytest.mark.parametrize(("mtu", "ports"), [(9000, "9216"), (9978, "9978")])
 def test_the_ports_of_the_switch_need_what_is_sent(mtu: int, ports: str) -> None:
-    path = Path(1, "192.168.100.10", "spark2", "192.168.100.11", mtu)
+    path = Path(1, "net1", "192.168.100.10", "spark2", "192.168.100.11", mtu)
     clock = Clock()
     (verdict,) = probe([path], 1, Pings([Completed(1, SILENCE)], Completed(0, ANSWER)), clock, clock.sleep)
     assert f"its ports to {ports} or more" in str(verdict.remedy)

@@ -15,7 +15,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base, variables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as pf
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.layers import LAYERS
-from fabric_inputs import wired
+from fabric_inputs import rdma, wired
 
 ROOT = Path(__file__).resolve().parents[5]
 GIB = 2**30
@@ -60,14 +60,14 @@ def proposed(
     heard = {}
     for name, found in wired(*cables).items():
         node = nodes[f"10.0.0.{name[5:]}"]
-        node["rdma"] = {"cages": found.cages}
+        node["rdma"] = rdma(found.cages)
         node["network"] = {
             "connection_interface": "enP7s7",
             "interfaces": found.interfaces,
             "routes": found.routes,
             "connection_address": found.management_address,
         }
-        heard[name] = found.neighbors or {}
+        heard[name] = found.neighbors
     found = [machine(number, **(first or {}) if number == 1 else {}) for number in range(1, count + 1)]
     more: Any = {"folder": "inventories/mine", "user": user, "confirmed": confirmed}
     return proposal.propose([*found, *others], nodes, heard, **more)

@@ -5,31 +5,32 @@
 from __future__ import annotations
 
 import json
+import pathlib
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.bandwidth import Look
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ping import Path
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.bandwidth import (
     Schedule,
-    as_dicts,
     record,
     schedule,
 )
-from fabric_rates import DEVICES, READY, fabric, gids
+from fabric_rates import DEVICES, fabric, gids, look
 from hypothesis import given
 from hypothesis import strategies as st
 
-ROOT = Path(__file__).resolve().parents[5]
+ROOT = pathlib.Path(__file__).resolve().parents[5]
 
 
-def all_paths(facts: Mapping[str, FabricFact]) -> dict[str, list[dict[str, Any]]]:
+def all_paths(facts: Mapping[str, FabricFact]) -> dict[str, list[Path]]:
     return {
         host: [
-            {"rail": rail.index, "source": rail.address, "peer": peer, "address": other.rails[rail.index].address}
+            Path(rail.index, rail.netdev, rail.address, peer, other.rails[rail.index].address, 9000)
             for rail in fact.rails
             for peer, other in facts.items()
             if peer != host
@@ -39,7 +40,7 @@ def all_paths(facts: Mapping[str, FabricFact]) -> dict[str, list[dict[str, Any]]
 
 
 def plan(facts: Mapping[str, FabricFact], test: str = "auto", **changes: Any) -> Schedule:
-    ready = changes.pop("ready", dict.fromkeys(facts, READY))
+    ready = changes.pop("ready", dict.fromkeys(facts, look()))
     options = {"paths": all_paths(facts), "changed": False, "forks": 64, "first_port": 18515, **changes}
     return schedule(test, facts, ready=ready, **options)
 
@@ -56,7 +57,7 @@ def test_two_nodes_measure_both_halves_one_after_the_other() -> None:
         ("server", "192.168.100.10", "spark2", "192.168.100.11"),
         ("server", "192.168.101.10", "spark2", "192.168.101.11"),
     ]
-    assert as_dicts(made.rounds)[0]["spark1"][0]["gid_index"] == 3
+    assert made.rounds[0]["spark1"][0].gid_index == 3
 
 
 def test_everything_is_every_half_alone_and_all_together_and_back() -> None:
@@ -72,7 +73,7 @@ def test_everything_is_every_half_alone_and_all_together_and_back() -> None:
 
 
 def test_beside_an_engine_only_the_latency_is_measured() -> None:
-    busy = {host: {**READY, "busy": ["sparkmatrix-engine.service"]} for host in ("spark1", "spark2")}
+    busy = {host: look(busy=["sparkmatrix-engine.service"]) for host in ("spark1", "spark2")}
     made = plan(fabric(2), "always", ready=busy, everything=True)
     assert [test for _slot, test, *_rest in steps(made, "spark1")] == ["latency", "latency"]
     assert made.reason == "the engine is running and would be disturbed on all nodes" and made.gap
@@ -80,7 +81,7 @@ def test_beside_an_engine_only_the_latency_is_measured() -> None:
 
 def test_the_index_of_the_gid_is_that_of_now() -> None:
     """It moves whenever somebody gives the interface another address."""
-    ready = {"spark1": {**READY, "gids": gids("192.168.100.10", 5)}, "spark2": READY}
+    ready = {"spark1": look(gids=gids("192.168.100.10", 5)), "spark2": look()}
     made = plan(fabric(2), ready=ready)
     assert [one.gid_index for one in made.rounds[0]["spark1"]] == [5, 3]
 
@@ -90,7 +91,7 @@ def test_every_pair_once_and_no_node_twice_at_a_time(count: int, data: st.DataOb
     facts = fabric(count)
     paths = {host: [p for p in own if data.draw(st.booleans())] for host, own in all_paths(facts).items()}
     made = plan(facts, paths=paths, everything=data.draw(st.booleans()))
-    wanted = {frozenset((path["source"], path["address"])) for own in paths.values() for path in own}
+    wanted = {frozenset((path.source, path.address)) for own in paths.values() for path in own}
     met = [(host, one) for own in made.rounds for host, parts in own.items() for one in parts]
     assert {frozenset((one.source, one.address)) for _host, one in met} == wanted
     pairs = [
@@ -106,8 +107,8 @@ def test_every_pair_once_and_no_node_twice_at_a_time(count: int, data: st.DataOb
                 assert {back.role, one.role} == {"server", "client"}
 
 
-def other(**changes: Any) -> dict[str, dict[str, Any]]:
-    return {"spark1": READY, "spark2": {**READY, **changes}}
+def other(**changes: Any) -> dict[str, Look]:
+    return {"spark1": look(), "spark2": look(**changes)}
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,11 @@ def other(**changes: Any) -> dict[str, dict[str, Any]]:
     [
         ({"test": "never"}, "never", False),
         ({"ready": other(tool=None)}, "ib_write_bw is missing (install the package perftest) on spark2", True),
-        ({"ready": {"spark1": {}, "spark2": {}}}, "is missing (install the package perftest) on all nodes", True),
+        (
+            {"ready": {"spark1": Look(), "spark2": Look()}},
+            "is missing (install the package perftest) on all nodes",
+            True,
+        ),
         ({"ready": other(verbs=False)}, "no /dev/infiniband", True),
         ({"ready": other(busy=["x"])}, "the engine is running and would be disturbed on spark2", True),
         ({"forks": 1}, "set --forks 2", True),
@@ -130,7 +135,7 @@ def test_reasons_for_not_measuring(changes: dict[str, Any], reason: str, gap: bo
 
 
 def test_one_machine_has_nobody_to_measure_with() -> None:
-    made = plan(fabric(1), ready={"spark1": READY})
+    made = plan(fabric(1), ready={"spark1": look()})
     assert (made.reason, made.gap) == ("no two nodes share a subnet", False)
 
 
@@ -142,13 +147,13 @@ def test_neither_tcp_nor_a_single_node_is_measured() -> None:
 
 def test_what_was_measured_is_not_measured_again() -> None:
     facts = fabric(2)
-    ready = {host: {**READY, "record": {"plan_hash": fact.plan_hash}} for host, fact in facts.items()}
+    ready = {host: look(measured=fact.plan_hash) for host, fact in facts.items()}
     assert "nothing has changed" in plan(facts, ready=ready).reason
-    serving = {host: {**own, "busy": ["sparkmatrix-engine.service"], "tool": None} for host, own in ready.items()}
+    serving = {host: replace(own, busy=["sparkmatrix-engine.service"], tool=None) for host, own in ready.items()}
     assert not plan(facts, ready=serving).gap and plan(facts, ready=serving, changed=True).gap
     assert plan(facts, ready=ready, changed=True).reason == ""
     assert plan(facts, "always", ready=ready).reason == ""
-    stale = {**ready, "spark1": {**READY, "record": {"plan_hash": "other"}}}
+    stale = {**ready, "spark1": look(measured="other")}
     assert plan(facts, ready=stale).reason == ""
 
 
@@ -171,6 +176,6 @@ def test_the_record_is_for_this_plan() -> None:
 def test_every_round_is_a_task_of_its_own() -> None:
     """A task with a loop runs it on each machine at its own pace: one would meet the machine of another round."""
     tasks = yaml.safe_load((ROOT / "roles/fabric/tasks/bandwidth_round.yml").read_text())
-    (measuring,) = [task for task in tasks if "sparkmatrix.cluster.fabric_bandwidth" in task]
+    (measuring,) = [task for task in tasks if task.get("sparkmatrix.cluster.node", {}).get("call") == "rdma_rates"]
     assert "loop" not in measuring
     assert "bandwidth_round.yml" in (ROOT / "roles/fabric/tasks/bandwidth_measure.yml").read_text()

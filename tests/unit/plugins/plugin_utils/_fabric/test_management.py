@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import Rdma
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import plan as access_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.management import choose, fabric_ports
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings
-from fabric_inputs import spark_cages
+from fabric_inputs import spark_ports
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -128,7 +129,7 @@ def planned(found: Mapping[str, Any]) -> tuple[Any, Any]:
     text = HEAD.replace("10.0.1.60", "10.0.1.61").replace(".10/24", ".11/24")
     networks = {"spark1": found, "spark2": network(text, ("enP7s7", 100))}
     raw = {
-        host: {"rank": rank, "network": seen, "rdma": {"cages": spark_cages(), "message": None}, "cages": "auto"}
+        host: {"rank": rank, "network": seen, "rdma": Rdma(tuple(spark_ports())), "cages": "auto"}
         for rank, (host, seen) in enumerate(networks.items())
     }
     made = fabric_plan.plan(

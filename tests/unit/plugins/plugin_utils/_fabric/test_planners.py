@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fabric_inputs import spark_cages
+from fabric_inputs import rdma, spark_cages
 from fabric_rates import READY
 from planning import plan as run
 from sysfs_tree import gid_of
@@ -17,8 +17,7 @@ def node(rank: int, **changes: Any) -> dict[str, Any]:
     address = f"10.0.0.{rank + 1}"
     interfaces = [{"name": "enP7s7", "addresses": [{"address": address, "prefix": 24}]}]
     network = {"connection_address": address, "connection_interface": "enP7s7", "interfaces": interfaces, "routes": []}
-    rdma = {"cages": spark_cages(**changes), "message": None}
-    return {"rank": rank, "network": network, "rdma": rdma, "cages": "auto", "environment": {}}
+    return {"rank": rank, "network": network, "rdma": rdma(spark_cages(**changes)), "cages": "auto", "environment": {}}
 
 
 NODES = {"spark1": node(0), "spark2": {**node(1), "login": "Spark-1a2b.local"}}
@@ -32,22 +31,22 @@ def plan(planner: str, gathered: dict[str, dict[str, Any]], **options: Any) -> d
 
 
 def measured(result: dict[str, Any]) -> dict[str, Any]:
-    return {
-        host: {
-            "probes": [{"rail": p["rail"], "peer": p["peer"], "ok": True} for p in result["paths"][host]],
-            "gids": [
-                {
-                    "device": rail["rdma_device"],
-                    "port": 1,
-                    "index": 3,
-                    "gid": gid_of(rail["address"]),
-                    "version": 2,
-                    "netdev": rail["netdev"],
-                }
-                for rail in fact["rails"]
-            ],
-        }
+    """What ``fabric_verify`` gathers when all is well."""
+    probes = {
+        host: [{**{key: path[key] for key in ("rail", "peer", "source", "address")}, "ok": True} for path in own]
+        for host, own in result["paths"].items()
+    }
+    common = {"port": 1, "index": 3, "version": 2}
+    gids = {
+        host: [
+            {"device": one["rdma_device"], "gid": gid_of(one["address"]), "netdev": one["netdev"], **common}
+            for one in fact["rails"]
+        ]
         for host, fact in result["facts"].items()
+    }
+    return {
+        "pings": {host: {"probes": own} for host, own in probes.items()},
+        "tables": {host: {"gids": own} for host, own in gids.items()},
     }
 
 
@@ -63,7 +62,7 @@ def test_plan_and_seal() -> None:
     ]
     assert planned["own_hosts_lines"] == {}
     assert len(planned["summary"]) == 5
-    verified = plan("fabric_verify", {"measured": measured(planned)}, facts=planned["facts"])
+    verified = plan("fabric_verify", measured(planned), facts=planned["facts"])
     assert verified["refusal"] is None
     assert json.loads(verified["texts"]["spark1"])["state"] == "applied"
 
@@ -88,38 +87,40 @@ def test_warnings_are_shown() -> None:
 
 def test_a_refused_seal_hands_back_facts_that_nobody_accepts() -> None:
     planned = plan("fabric", {"nodes": NODES})
-    verified = plan("fabric_verify", {"measured": {}}, facts=planned["facts"])
+    verified = plan("fabric_verify", {"pings": {}, "tables": {}}, facts=planned["facts"])
     assert not verified.get("failed")
     assert verified["refusal"].startswith("The fabric does not work like this:\n  1. ")
     assert {json.loads(text)["state"] for text in verified["texts"].values()} == {"applying"}
 
 
 def test_what_no_module_of_ours_returns_is_named() -> None:
-    refused = plan("fabric", {"nodes": {"a": {"rank": "x"}}})
+    refused = plan("fabric", {"nodes": {"a": {"rank": "x", "rdma": {}}}})
     assert "the planner fabric was given something unexpected" in refused["msg"]
-    assert "there is no fabric fact" in plan("fabric_verify", {"measured": {}}, facts={"a": {}})["msg"]
+    assert "there is no fabric fact" in plan("fabric_verify", {"pings": {}, "tables": {}}, facts={"a": {}})["msg"]
 
 
 # --- the measurement
 
+CLIENT = {"role": "client", "test": "write", "peer": "spark1", "device": "rocep1s0f0"}
+
 
 def planned() -> dict[str, Any]:
     made = plan("fabric", {"nodes": NODES}, sparks=list(NODES), topology="direct")
-    return plan("fabric_verify", {"measured": measured(made)}, facts=made["facts"])
+    return plan("fabric_verify", measured(made), facts=made["facts"])
 
 
 def test_schedule_and_judge() -> None:
     facts = {"facts": planned()["facts"]}
-    looks = {"looks": {host: {"ready": {**READY, "gids": []}} for host in facts["facts"]}}
+    looks = {"looks": {host: {**READY, "gids": []} for host in facts["facts"]}}
     pings = {"pings": {host: {"skipped": True} for host in facts["facts"]}}
     made = plan("bandwidth", facts | looks)
     assert made["reason"] == "" and made["gap"] is False and len(made["paths"]["spark1"]) == 2
     assert [len(made["rounds"][0][host]) for host in ("spark1", "spark2")] == [2, 2]
 
     def judged(*rates: float) -> dict[str, Any]:
-        outcomes = [{"slot": slot, "rail": slot, "value": rate} for slot, rate in enumerate(rates)]
+        outcomes = [{**CLIENT, "slot": slot, "rail": slot, "value": rate} for slot, rate in enumerate(rates)]
         told = {"spark1": {"results": [{"outcomes": []}]}, "spark2": {"results": [{"outcomes": outcomes}]}}
-        bare = {"looks": {host: {"ready": None} for host in facts["facts"]}}
+        bare: dict[str, Any] = {"looks": {host: {} for host in facts["facts"]}}
         return plan("bandwidth_verdict", facts | bare | pings | {"measured": told}, schedule=made)
 
     slow = judged(98.0, 60.0)
@@ -134,10 +135,10 @@ def test_schedule_and_judge() -> None:
 
 def test_a_limit_of_the_user_counts() -> None:
     facts = {"facts": planned()["facts"]}
-    looks = {"looks": {host: {"ready": {**READY, "gids": []}} for host in facts["facts"]}}
+    looks = {"looks": {host: {**READY, "gids": []} for host in facts["facts"]}}
     made = plan("bandwidth", facts | looks)
-    outcomes = [{"slot": slot, "rail": slot, "value": 60.0} for slot in (0, 1)]
-    told = {"spark1": {}, "spark2": {"results": [{"outcomes": outcomes}]}}
+    outcomes = [{**CLIENT, "slot": slot, "rail": slot, "value": 60.0} for slot in (0, 1)]
+    told = {"spark1": {"results": []}, "spark2": {"results": [{"outcomes": outcomes}]}}
     rest = {"measured": told, "looks": {host: {} for host in told}, "pings": {host: {} for host in told}}
     judged = plan("bandwidth_verdict", facts | rest, schedule=made, good_gbps=50.0)
     assert judged["warnings"] == [] and judged["part"]["verdicts"][0]["limit"][0]["owner"] == "you"
@@ -146,7 +147,7 @@ def test_a_limit_of_the_user_counts() -> None:
 
 def test_a_node_that_cannot_be_measured() -> None:
     fabric = planned()
-    looks = {"looks": {host: {"ready": None} for host in fabric["facts"]}}
+    looks: dict[str, Any] = {"looks": {host: {} for host in fabric["facts"]}}
     assert "is missing" in plan("bandwidth", {"facts": fabric["facts"]} | looks)["reason"]
 
 

@@ -6,15 +6,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.apply import Outcome
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.publish import publish
+from fabric_rates import fabric
 
 PLANNED = {"facts": {"a": {"plan": 1}, "b": {"plan": 2}}, "texts": {"a": "plan a", "b": "plan b"}}
-APPLIED: dict[str, dict[str, Any]] = {"a": {"transaction": "x"}, "b": {"skipped": True}}
+APPLIED = {"a": Outcome(transaction="x"), "b": Outcome()}
+NOTHING = {"a": Outcome(), "b": Outcome()}
+FACT = fabric(1)["spark1"]
 
 
-def compared(**of_a: Any) -> dict[str, dict[str, Any]]:
-    nothing: dict[str, Any] = {"fact_applied": False, "changes": ["it"], "fact": None}
-    return {"a": {**nothing, **of_a}, "b": nothing}
+def compared(**of_a: Any) -> dict[str, Outcome]:
+    return {"a": Outcome(**{"changes": ["it"], **of_a}), "b": Outcome(changes=["it"])}
 
 
 def verified(refusal: str | None) -> dict[str, Any]:
@@ -34,15 +37,15 @@ def test_who_took_a_change_back_keeps_its_previous_fact() -> None:
         "It does not work:",
         "Taken back on a: The configuration of before this run is active again.",
     ]
-    unchanged = publish(PLANNED, compared(), {"a": {}, "b": {}}, verified("It does not work:"))
+    unchanged = publish(PLANNED, compared(), NOTHING, verified("It does not work:"))
     assert unchanged.texts == {"a": "new a", "b": "new b"}
     assert unchanged.refusal.endswith("so nothing was taken back.")
 
 
 def test_check_mode_takes_the_measured_fact_of_a_machine_that_is_as_planned() -> None:
-    made = publish(PLANNED, compared(fact_applied=True, changes=[], fact={"gid": 5}), {"a": {}, "b": {}}, None)
-    assert made.facts == {"a": {"gid": 5}, "b": {"plan": 2}}
+    made = publish(PLANNED, compared(fact_applied=True, changes=[], fact=FACT), NOTHING, None)
+    assert made.facts == {"a": FACT.as_dict(), "b": {"plan": 2}}
     assert (made.texts, made.changed, made.refusal) == ({"b": "plan b"}, [], "")
-    drifted = publish(PLANNED, compared(fact_applied=True, fact={"gid": 5}), {"a": {}, "b": {}}, None)
+    drifted = publish(PLANNED, compared(fact_applied=True, fact=FACT), NOTHING, None)
     assert drifted.facts["a"] == {"plan": 1}
     assert drifted.texts == {"b": "plan b"}

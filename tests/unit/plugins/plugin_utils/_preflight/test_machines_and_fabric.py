@@ -19,7 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight imp
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import fabric as fabric_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import machines as machine_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import RULES
-from fabric_inputs import half, ring, wired
+from fabric_inputs import half, rdma, ring, wired
 from preflight_inputs import ALL, context, fact, gid, inventory, nodes
 from rules import hold, of_findings
 
@@ -77,7 +77,7 @@ def listened(*lines):
     def inject(cluster):
         found = wired(*lines)
         for host, heard in found.items():
-            cluster.nodes[host]["rdma"]["cages"] = heard.cages
+            cluster.nodes[host]["rdma"] = rdma(heard.cages)
         cluster.rest["neighbors"] = {host: heard.neighbors for host, heard in found.items()}
 
     return inject
@@ -804,7 +804,7 @@ def test_the_cables_are_judged_by_what_each_machine_says(monkeypatch):
         there = cluster.nodes[name]
         assert one.neighbors == cluster.rest["neighbors"][name]
         assert (one.interfaces, one.routes) == (there["network"]["interfaces"], there["network"]["routes"])
-        assert one.cages == there["rdma"]["cages"]
+        assert [cage.as_dict() for cage in one.cages] == there["rdma"]["cages"]
     cluster.rest["failures"] = {"spark2": "timed out"}
     assert fabric_checks.cables(cluster.context({"fabric"})) is None
 

@@ -8,7 +8,7 @@ import re
 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as pf
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import ready
-from fabric_inputs import wired
+from fabric_inputs import rdma, wired
 from preflight_inputs import ALL, context, inventory, nodes
 
 RECIPE = "qwen3-235b-a22b-gptq-int4"
@@ -86,7 +86,7 @@ def test_the_cables_as_they_were_heard_now():
 
     def listened(found):
         for host in found:
-            found[host]["rdma"]["cages"] = heard[host].cages
+            found[host]["rdma"] = rdma(heard[host].cages)
 
     neighbors = {host: one.neighbors for host, one in heard.items()}
     assert said({"fabric"}, 2, listened, earlier={}, neighbors=neighbors) == "Ready: 2 machines, direct at 200 Gb/s"
