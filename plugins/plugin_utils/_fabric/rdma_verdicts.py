@@ -27,7 +27,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ping i
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
     FAIL,
     PASS,
-    UNKNOWN,
     WARN,
     Limit,
     Rdma,
@@ -38,7 +37,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.bandwi
     Schedule,
     gid_of,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import RULES, verdict
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import RULES, passed, unknown, verdict
 
 # RDMA packets are 256 to 4096 bytes, and have at most this many bytes of headers in a packet of the interface.
 RDMA_MTUS, HEADERS = (4096, 2048, 1024, 512, 256), 96
@@ -189,8 +188,8 @@ def _not_measured(schedule: Schedule, seen: Seen) -> Iterator[Verdict]:
         return
     if schedule.no_infiniband:
         found = "there is no /dev/infiniband, so no program reaches an RDMA device"
-        yield verdict("infiniband", "node", found, cause="no_infiniband", hosts=schedule.no_infiniband)
-    yield verdict(RATE, "cluster", f"the rate of each half was not measured: {schedule.reason}", outcome=UNKNOWN)
+        yield verdict("infiniband", "node", found, "no_infiniband", schedule.no_infiniband)
+    yield unknown(RATE, "cluster", f"the rate of each half was not measured: {schedule.reason}")
 
 
 def _gids(seen: Seen) -> Iterator[Verdict]:
@@ -209,13 +208,13 @@ def _gids(seen: Seen) -> Iterator[Verdict]:
             own = [one for one in ready.gids if (one.device, one.ipv4) == (rail.rdma_device, rail.address)]
             if gid is None and any(one.version == 2 for one in own):
                 found = f"NCCL would take the GID of another address than {rail.address}, which has one"
-                yield verdict(GID, "half", found, cause="foreign_address", outcome=FAIL, **common)
+                yield verdict(GID, "half", found, "foreign_address", outcome=FAIL, **common)
             elif gid is None:
                 found = f"its GID table has no RoCE v2 entry that NCCL would take for {rail.address}"
-                yield verdict(GID, "half", found, cause="gid_missing", **common)
+                yield verdict(GID, "half", found, "gid_missing", **common)
             elif fixed is not None and str(gid.index) != fixed:
                 found = f"the GID of {rail.address} is at index {gid.index}, and NCCL_IB_GID_INDEX={fixed} is exported"
-                yield verdict(GID, "half", found, cause="gid_mismatch", outcome=FAIL, **common)
+                yield verdict(GID, "half", found, "gid_mismatch", outcome=FAIL, **common)
 
 
 # --- one half alone --------------------------------------------------------------------------------------------------
@@ -260,12 +259,12 @@ def _no_result(one: Sample, seen: Seen) -> Verdict:
         RATE,
         "half",
         f"RDMA to {one.peer} {other.device} ({mine.address}) does not work: {reason}{there}",
-        cause=cause if cause in RULES else ALSO_CALLED.get(cause, "rdma_fails"),
-        outcome=FAIL,
-        hosts=(one.host, one.peer),
+        cause if cause in RULES else ALSO_CALLED.get(cause, "rdma_fails"),
+        (one.host, one.peer),
         device=mine.device,
         evidence=list(dict.fromkeys(reasons)),
         remedy=(said.remedy or "") if said and cause in ("", "firewall") else "",
+        outcome=FAIL,
     )
 
 
@@ -294,16 +293,16 @@ def _rate(one: Sample, seen: Seen) -> Verdict:
     text = f"RDMA writes to {one.peer} {other.device} reach {value:g} Gb/s"
     common: dict[str, Any] = {"hosts": (one.host, one.peer), "device": mine.device, "value": value}
     if one.software:
-        return verdict(RATE, "half", f"{text} (soft RoCE: not judged)", outcome=PASS, **common)
+        return passed(RATE, "half", f"{text} (soft RoCE: not judged)", **common)
     if value >= good.value:
-        return verdict(RATE, "half", text, outcome=PASS, limit=good, **common)
+        return passed(RATE, "half", text, limit=good, **common)
     cause, evidence = _explain(one, 0, value, seen)
     slow = value < least.value
     return verdict(
         RATE,
         "half",
         text,
-        cause=cause,
+        cause,
         outcome=FAIL if slow else WARN,
         limit=least if slow else good,
         evidence=evidence,
@@ -435,28 +434,28 @@ def _attributed(halves: Sequence[Verdict], samples: Sequence[Sample]) -> list[Ve
                 "half",
                 f"RDMA writes with {', '.join(others)} reach {' to '.join(reached)} Gb/s, and with no other node more:"
                 " it is this end",
-                cause=worst.cause,
-                outcome=worst.outcome,
-                hosts=(host,),
+                worst.cause,
+                (host,),
                 device=device,
+                outcome=worst.outcome,
                 value=worst.value,
                 limit=worst.limit[0],
                 evidence=list(dict.fromkeys(line for one in slow for line in one.evidence)),
             )
         )
     found += [one for one in halves if one.outcome != PASS and id(one) not in told]
-    passed: dict[tuple[str, ...], list[Verdict]] = {}
+    good: dict[tuple[str, ...], list[Verdict]] = {}
     for one in halves:
         if one.outcome == PASS:
-            passed.setdefault(tuple(sorted(one.hosts)), []).append(one)
-    for hosts, own in passed.items():
+            good.setdefault(tuple(sorted(one.hosts)), []).append(one)
+    for hosts, own in good.items():
         values = sorted(one.value for one in own)
         rates = " and ".join(f"{value:g}" for value in values)
         slowest = min(own, key=lambda one: one.value)
         soft = "" if slowest.limit else " (soft RoCE: not judged)"
         text = f"RDMA writes reach {rates} Gb/s over each half{soft}"
         limit = slowest.limit[0] if slowest.limit else None
-        found.append(verdict(RATE, "pair", text, outcome=PASS, hosts=hosts, value=slowest.value, limit=limit))
+        found.append(passed(RATE, "pair", text, hosts, value=slowest.value, limit=limit))
     return found
 
 
@@ -481,7 +480,7 @@ def _together(samples: Sequence[Sample], seen: Seen, troubled: set[tuple[str, ..
             else:
                 text, cause = f"no half carries anything to {failed.peer} when all are used", "rdma_fails"
             text = f"{text}: {_reason(failed.found[bad])}"
-            yield verdict(LINK, "pair", text, cause=cause, hosts=(failed.host, failed.peer))
+            yield verdict(LINK, "pair", text, cause, (failed.host, failed.peer))
             continue
         worst = min(own, key=lambda one: sum(one.values))
         value = round(sum(worst.values), 2)
@@ -489,11 +488,11 @@ def _together(samples: Sequence[Sample], seen: Seen, troubled: set[tuple[str, ..
         text = f"RDMA writes over all halves at the same time reach {rates} = {value:g} Gb/s"
         common: dict[str, Any] = {"hosts": pair, "value": value, "limit": limit}
         if value >= limit.value:
-            yield verdict(LINK, "pair", text, outcome=PASS, **common)
+            yield passed(LINK, "pair", text, **common)
             continue
         cause, evidence = _why_not_together(worst, seen)
         outcome = FAIL if cause in ("one_half_only", "wrong_cage", "nic_degraded") else WARN
-        yield verdict(LINK, "pair", text, cause=cause, outcome=outcome, evidence=evidence, **common)
+        yield verdict(LINK, "pair", text, cause, outcome=outcome, evidence=evidence, **common)
 
 
 def _why_not_together(one: Sample, seen: Seen) -> tuple[str, list[str]]:
@@ -530,13 +529,13 @@ def _latency(samples: Sequence[Sample], seen: Seen, beside_an_engine: bool) -> I
         if worst.software or value <= limit.value:
             soft = " (soft RoCE: not judged)" if worst.software else ""
             held = None if worst.software else limit
-            yield verdict(DELAY, "pair", text + soft, outcome=PASS, limit=held, **common)
+            yield passed(DELAY, "pair", text + soft, limit=held, **common)
             continue
         if beside_an_engine:
-            yield verdict(DELAY, "pair", f"{text} while the engine runs", outcome=UNKNOWN, limit=limit, **common)
+            yield unknown(DELAY, "pair", f"{text} while the engine runs", limit=limit, **common)
             continue
         cause, evidence = _explain(worst, 0, seen.limits["half_good_gbps"].value, seen)
-        yield verdict(DELAY, "pair", text, cause=cause, outcome=WARN, limit=limit, evidence=evidence, **common)
+        yield verdict(DELAY, "pair", text, cause, outcome=WARN, limit=limit, evidence=evidence, **common)
 
 
 def _mtu(samples: Sequence[Sample], seen: Seen) -> Iterator[Verdict]:
@@ -555,10 +554,10 @@ def _mtu(samples: Sequence[Sample], seen: Seen) -> Iterator[Verdict]:
                 MTU,
                 "half",
                 f"RDMA to {one.peer} {other.device} sends packets of {found} bytes, and the planned MTU takes {wanted}",
-                cause="wrong_mtu",
-                outcome=WARN,
-                hosts=(one.host, one.peer),
+                "wrong_mtu",
+                (one.host, one.peer),
                 device=mine.device,
+                outcome=WARN,
                 evidence=[f"{host} {part.netdev}: mtu {size}" for host, part, size in ports if size],
             )
 
@@ -593,9 +592,8 @@ def _counted(schedule: Schedule, seen: Seen, known: set[tuple[str, str]]) -> Ite
                         LOSS,
                         "half",
                         f"{share} were lost or sent again while it was measured",
-                        cause="loss_storm",
-                        outcome=WARN,
-                        hosts=(host,),
+                        "loss_storm",
+                        (host,),
                         device=device,
                         value=round(lost, 1),
                         limit=limit,
@@ -604,16 +602,7 @@ def _counted(schedule: Schedule, seen: Seen, known: set[tuple[str, str]]) -> Ite
                 storms = _shown(counted, counters.STORMS)
                 if storms and ("pause_storm", f"{host} {device}") not in known:
                     text = "it asked its other end to pause for so long that it counts a storm"
-                    yield verdict(
-                        PAUSE,
-                        "half",
-                        text,
-                        cause="pause_storm",
-                        outcome=WARN,
-                        hosts=(host,),
-                        device=device,
-                        evidence=[storms],
-                    )
+                    yield verdict(PAUSE, "half", text, "pause_storm", (host,), device=device, evidence=[storms])
 
 
 # --- for people ------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import PASS, UNKNOWN, Limit, Verdict
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules import (
@@ -37,11 +38,11 @@ def verdict(
     check: str,
     scope: str,
     found: str,
-    *,
     cause: str = "",
-    outcome: str = "",
     hosts: Sequence[str] = (),
+    *,
     device: str = "",
+    outcome: str = "",
     value: float = 0,
     limit: Limit | None = None,
     evidence: Sequence[str] = (),
@@ -65,3 +66,14 @@ def verdict(
         remedy=remedy or (rule.remedy if rule else ""),
         otherwise=rule.otherwise if rule else "",
     )
+
+
+def passed(check: str, scope: str, found: str, hosts: Sequence[str] = (), device: str = "", **measured: Any) -> Verdict:
+    return verdict(check, scope, found, "", hosts, device=device, outcome=PASS, **measured)
+
+
+def unknown(
+    check: str, scope: str, found: str, hosts: Sequence[str] = (), device: str = "", **measured: Any
+) -> Verdict:
+    """Somebody wanted to know it, and it was not measured."""
+    return verdict(check, scope, found, "", hosts, device=device, outcome=UNKNOWN, **measured)

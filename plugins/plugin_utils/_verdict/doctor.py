@@ -17,7 +17,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import node as status_node
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
     FAIL,
-    PASS,
     UNKNOWN,
     WARN,
     Machine,
@@ -27,7 +26,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.obser
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Document
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules import limits
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import verdict
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import passed, unknown, verdict
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status import cluster
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import node, settings
 
@@ -45,11 +44,10 @@ NOT_SET_UP = "no engine is set up"  # of _status.node
 def checked(findings: Sequence[Mapping[str, Any]], hosts: Sequence[str], count: int) -> list[Verdict]:
     """Findings of preflight, each with the ``check`` that made it; ``count``: of the checks that were made."""
     found = [one for finding in findings for one in _finding(finding, hosts)]
-    wrong = {one.check for one in found}
-    passed = max(count - len(wrong), 0)
-    if passed:
-        words = f"{passed} of {count} checks before a run find nothing"
-        found.append(verdict("preflight", "cluster", words, outcome=PASS, hosts=hosts))
+    good = max(count - len({one.check for one in found}), 0)
+    if good:
+        words = f"{good} of {count} checks before a run find nothing"
+        found.append(passed("preflight", "cluster", words, hosts))
     return found
 
 
@@ -66,10 +64,10 @@ def _finding(finding: Mapping[str, Any], hosts: Sequence[str]) -> Iterator[Verdi
         check,
         "half" if check in HALVES else "node" if named else "cluster",
         said if named else f"{where}: {said}",
-        outcome=outcome or UNKNOWN,
-        cause=check if outcome else "",
-        hosts=named,
+        check if outcome else "",
+        named,
         device=device,
+        outcome=outcome or UNKNOWN,
         remedy=str(finding["remedy"]),
     )
 
@@ -81,15 +79,13 @@ def serving(answers: Mapping[str, cluster.Answer], head: str) -> Iterator[Verdic
     answer = answers.get(head)
     if answer is None:
         words = f"the head ({head}) was left out of this run (--limit), and nobody else tells of the cluster"
-        yield verdict("status", "cluster", words, outcome=UNKNOWN, remedy="Run it without --limit")
+        yield unknown("status", "cluster", words, remedy="Run it without --limit")
         return
     if answer.problem:
         if NOT_SET_UP not in answer.problem:
-            yield verdict(
-                "status", "cluster", f"the head does not tell: {answer.problem}", outcome=UNKNOWN, hosts=[head]
-            )
+            yield unknown("status", "cluster", f"the head does not tell: {answer.problem}", [head])
         else:
-            yield verdict("status", "cluster", "no engine is set up", outcome=UNKNOWN, hosts=[head])
+            yield unknown("status", "cluster", "no engine is set up", [head])
         return
     for host, one in answers.items():
         for name, service in (one.document.get("services") or {}).items():
@@ -102,21 +98,21 @@ def serving(answers: Mapping[str, cluster.Answer], head: str) -> Iterator[Verdic
                 "peers",
                 "node",
                 f"the head does not reach it over the nodes' own ssh: {problem}",
-                cause="peers_unreachable",
-                hosts=[str(told["host"])],
+                "peers_unreachable",
+                [str(told["host"])],
             )
     ray = answer.document["ray"]
     if ray and ray["running"] < ray["nodes"]:
         words = f"Ray runs on {ray['running']} of {ray['nodes']} nodes"
-        yield verdict("ray", "cluster", words, cause="ray_incomplete", hosts=[head], device="sparkmatrix-ray.service")
+        yield verdict("ray", "cluster", words, "ray_incomplete", [head], device="sparkmatrix-ray.service")
     gateway = answer.document["gateway"]
     if gateway and not gateway["answers"]:
         yield verdict(
             "gateway",
             "service",
             status_node.Gateway(**gateway).line,
-            cause="gateway_silent",
-            hosts=[head],
+            "gateway_silent",
+            [head],
             device="sparkmatrix-gateway.service",
         )
 
@@ -128,14 +124,14 @@ def _service(host: str, name: str, service: Mapping[str, Any], document: Mapping
     if service["serving"]:
         speed = strict.words(f"; last verified {status_node.verified(service)}" if service.get("verified") else "")
         words = first.removeprefix("serving: ") + speed
-        yield verdict("serving", "service", words, outcome=PASS, hosts=[host], device=str(service["unit"]))
+        yield passed("serving", "service", words, [host], str(service["unit"]))
         return
     yield verdict(
         "serving",
         "service",
         first or "it does not serve",
-        cause="not_serving",
-        hosts=[host],
+        "not_serving",
+        [host],
         device=str(service["unit"]),
         evidence=lines,
     )
@@ -184,7 +180,7 @@ def make(options: Options) -> dict[str, Any]:
     verdicts = [
         *checked(options["findings"], list(read), options["checks"]),
         *(
-            verdict("observed", "node", f"not looked at: {why}", outcome=UNKNOWN, hosts=[host])
+            unknown("observed", "node", f"not looked at: {why}", [host])
             for host, why in read.items()
             if isinstance(why, str) and host not in unreached
         ),

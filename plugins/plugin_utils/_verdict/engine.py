@@ -26,7 +26,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
     Smoke,
     Verdict,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import verdict
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import passed, unknown, verdict
 
 ENOUGH = 16_000_000  # bytes on a node, from which on a half without any share is no accident of a short answer
 PAIR = 2  # halves of one cable
@@ -90,17 +90,17 @@ def _answer(head: Head, service: ServicePlan, result: Result | None) -> Iterator
     answer = (result or {}).get("answer")
     if not result or (not answer and not result.get("msg")):
         reason = (result or {}).get("reason") or "it was not asked"
-        yield verdict("answer", "service", f"{head.model}: {reason}", outcome=UNKNOWN, **about)
+        yield unknown("answer", "service", f"{head.model}: {reason}", **about)
         return
     if not answer:
         cause = "key_not_checked" if result.get("failed_at") == "access" else "not_serving"
-        yield verdict("answer", "service", f"{head.model}: {result['msg']}", cause=cause, **about)
+        yield verdict("answer", "service", f"{head.model}: {result['msg']}", cause, **about)
         return
     found = f"{head.model}: {answer['measured']}"
-    yield verdict("answer", "service", found, outcome=PASS, **about)
+    yield passed("answer", "service", found, **about)
     if head.key and result.get("access"):
         refused = f"{head.model}: a wrong key got HTTP {result['access']}"
-        yield verdict("key", "service", refused, outcome=PASS, **about)
+        yield passed("key", "service", refused, **about)
     low, rate = service.expectation.low, answer["tokens_per_s"]
     if low and rate:
         source = "the engine plan: active weights over memory bandwidth (docs/performance.md)"
@@ -139,7 +139,7 @@ def _rdma(head: Head, service: ServicePlan, asked: Asked, limits: Mapping[str, L
             before = {device: size for device, size in before.items() if ends.get(device, "") in ("", *hosts)}
         if before is None or after is None:
             found = "what RDMA moved during the answers was not read"
-            yield verdict("rdma_used", "node", found, outcome=UNKNOWN, hosts=[host])
+            yield unknown("rdma_used", "node", found, [host])
         elif before:
             # Stages of a pipeline send one message at a time, over one half.
             share = limits["half_share"] if parallel.tensor > 1 or parallel.expert else None
@@ -157,14 +157,14 @@ def _moved(
     )
     if len(counted) < len(moved):
         found = f"what RDMA moved during the answers is not known: {shown}"
-        yield verdict("rdma_used", "node", found, outcome=UNKNOWN, hosts=[host])
+        yield unknown("rdma_used", "node", found, [host])
         return
     total = sum(counted.values())
     if not total:
         found = f"{head.model} answered, and no byte moved over RDMA ({', '.join(counted)})"
-        yield verdict("rdma_used", "node", found, cause="tcp_fallback", hosts=[host], evidence=[shown])
+        yield verdict("rdma_used", "node", found, "tcp_fallback", [host], evidence=[shown])
         return
-    yield verdict("rdma_used", "node", f"moved over RDMA during the answers: {shown}", outcome=PASS, hosts=[host])
+    yield passed("rdma_used", "node", f"moved over RDMA during the answers: {shown}", [host])
     if len(counted) < PAIR or share is None:
         return
     device, least = min(counted.items(), key=lambda item: item[1])
@@ -172,17 +172,17 @@ def _moved(
     wanted = share.value * PAIR / len(counted)  # the limit is for two halves
     if total < ENOUGH:
         found = f"{total / 1e6:.1f} MB are too few to tell whether all halves are used; benchmark.yml --tags nccl tells"
-        yield verdict("both_halves", "half", found, outcome=UNKNOWN, **about)
+        yield unknown("both_halves", "half", found, **about)
     elif least == 0:
         found = f"{head.model} answered, and this half carried nothing"
         # In a ring NCCL's trees may leave a cable out.
         outcome = FAIL if len(counted) == PAIR else WARN
-        yield verdict("both_halves", "half", found, cause="one_half_only", outcome=outcome, limit=share, **about)
+        yield verdict("both_halves", "half", found, "one_half_only", outcome=outcome, limit=share, **about)
     elif least < wanted * total:
         found = f"this half carried {least / total:.0%} of what RDMA moved"
-        yield verdict("both_halves", "half", found, cause="one_half_only", outcome=WARN, limit=share, **about)
+        yield verdict("both_halves", "half", found, "one_half_only", outcome=WARN, limit=share, **about)
     else:
-        yield verdict("both_halves", "half", f"all halves carry alike: {shown}", outcome=PASS, hosts=[host])
+        yield passed("both_halves", "half", f"all halves carry alike: {shown}", [host])
 
 
 def _added(before: int | None, after: int | None) -> int | None:
@@ -198,20 +198,20 @@ def _ray(host: str, result: Result) -> Iterator[Verdict]:
         return
     if result.get("complete"):
         found = f"Ray has all {len(result['alive'])} nodes"
-        yield verdict("ray_nodes", "cluster", found, outcome=PASS, hosts=[host])
+        yield passed("ray_nodes", "cluster", found, [host])
     else:
         found = str(result.get("msg") or result.get("reason"))
-        yield verdict("ray_nodes", "cluster", found, cause="ray_incomplete", hosts=[host])
+        yield verdict("ray_nodes", "cluster", found, "ray_incomplete", [host])
 
 
 def _filters(results: Mapping[str, Result]) -> Iterator[Verdict]:
     asked = {host: one for host, one in results.items() if not one.get("skipped")}
     wrong = {host: one for host, one in asked.items() if one.get("msg")}
     for host, one in wrong.items():
-        yield verdict("port_filter", "node", str(one["msg"]), cause="port_filter_off", hosts=[host])
+        yield verdict("port_filter", "node", str(one["msg"]), "port_filter_off", [host])
     if asked and not wrong:
         found = "strangers do not reach Ray and the ranks: the port filter is active"
-        yield verdict("port_filter", "cluster", found, outcome=PASS, hosts=list(asked))
+        yield passed("port_filter", "cluster", found, list(asked))
 
 
 def _gateway(host: str, result: Result) -> Iterator[Verdict]:
@@ -221,8 +221,6 @@ def _gateway(host: str, result: Result) -> Iterator[Verdict]:
     answer = result.get("answer")
     if answer:
         found = f"{model} through the gateway: {answer['measured']}"
-        yield verdict("gateway", "service", found, outcome=PASS, hosts=[host])
+        yield passed("gateway", "service", found, [host])
     elif result.get("msg"):
-        yield verdict(
-            "gateway", "service", f"{model} through the gateway: {result['msg']}", cause="gateway_silent", hosts=[host]
-        )
+        yield verdict("gateway", "service", f"{model} through the gateway: {result['msg']}", "gateway_silent", [host])

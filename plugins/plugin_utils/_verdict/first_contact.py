@@ -200,9 +200,9 @@ def judge(outputs: Mapping[str, Outputs]) -> list[Verdict]:
                 one.name,
                 "node",
                 f"{one.says}: {words} ({shown})",
+                "assumption_wrong" if against else "",
+                hosts,
                 outcome=WARN if against else PASS if held else UNKNOWN,
-                cause="assumption_wrong" if against else "",
-                hosts=hosts,
                 evidence=[seen[host][1] for host in hosts],
             )
         )

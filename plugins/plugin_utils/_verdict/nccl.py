@@ -17,14 +17,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run impo
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
     FAIL,
     PASS,
-    UNKNOWN,
     WARN,
     Limit,
     Nccl,
     Size,
     Verdict,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import verdict
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import passed, unknown, verdict
 
 GIB = 2**30
 # NVIDIA's figures are those of 4 GiB and more. Every rank has the same number of elements, so a size that their number
@@ -89,7 +88,7 @@ def from_text(results: Sequence[Results], log: Log) -> Found:
 
 
 def not_measured(reason: str, hosts: Sequence[str]) -> Judged:
-    return Judged((verdict(RATE, "cluster", f"NCCL was not measured: {reason}", outcome=UNKNOWN, hosts=hosts),))
+    return Judged((unknown(RATE, "cluster", f"NCCL was not measured: {reason}", hosts),))
 
 
 def judge(found: Found, facts: Mapping[str, FabricFact], limits: Mapping[str, Limit]) -> Judged:
@@ -113,9 +112,9 @@ def judge(found: Found, facts: Mapping[str, FabricFact], limits: Mapping[str, Li
         return Judged(not_measured(said, found.hosts).verdicts, _figures(found, measured))
     wrong = sum(one.wrong for one in measured)
     verdicts.append(
-        verdict(VALUES, "cluster", f"{wrong} elements had a wrong value", cause="nccl_wrong_values", hosts=found.hosts)
+        verdict(VALUES, "cluster", f"{wrong} elements had a wrong value", "nccl_wrong_values", found.hosts)
         if wrong
-        else verdict(VALUES, "cluster", "all values were right", outcome=PASS, hosts=found.hosts)
+        else passed(VALUES, "cluster", "all values were right", found.hosts)
     )
     way = _way(found, planned, measured)
     verdicts += [one for one in (way, halves if planned else None) if one]
@@ -148,13 +147,13 @@ def _ended_early(found: Found, facts: Mapping[str, FabricFact], planned: bool) -
     text = f"the test of NCCL did not end well, so not all of it was measured: {said}"
     if cause:
         return [_trouble(found, cause, text)]
-    return [verdict(RATE, "cluster", text[:500], outcome=UNKNOWN, hosts=found.hosts, evidence=_evidence(found))]
+    return [unknown(RATE, "cluster", text[:500], found.hosts, evidence=_evidence(found))]
 
 
 def _trouble(found: Found, cause: str, text: str) -> Verdict:
     where = next((host for host, log in found.logs.items() if log.trouble or log.no_interface), "")
     hosts = [where] if where and cause in ("nccl_no_interface", "memlock") else found.hosts
-    return verdict(TRANSPORT, "cluster", text[:500], cause=cause, outcome=FAIL, hosts=hosts, evidence=_evidence(found))
+    return verdict(TRANSPORT, "cluster", text[:500], cause, hosts, outcome=FAIL, evidence=_evidence(found))
 
 
 def _said(found: Found, facts: Mapping[str, FabricFact], planned: bool) -> tuple[str, str]:
@@ -208,8 +207,8 @@ def _single_rank(found: Found, alone: Sequence[Results]) -> Verdict:
         RATE,
         "cluster",
         f"{_name(one)} ran with {what}: {_shown(one)} is the speed of the memory, and says nothing of the fabric",
-        cause="single_rank_trap",
-        hosts=found.hosts,
+        "single_rank_trap",
+        found.hosts,
         evidence=_evidence(found),
     )
 
@@ -220,24 +219,23 @@ def _way(found: Found, planned: bool, measured: Sequence[Results]) -> Verdict | 
         return None
     log = found.log
     if not log.transport:
-        return verdict(
+        return unknown(
             TRANSPORT,
             "cluster",
             "which network NCCL took is not in the output",
-            outcome=UNKNOWN,
-            hosts=found.hosts,
+            found.hosts,
             remedy="Run it again with NCCL_DEBUG=INFO",
         )
     if log.over_rdma:
-        return verdict(TRANSPORT, "cluster", f"NCCL used {log.transport}", outcome=PASS, hosts=found.hosts)
+        return passed(TRANSPORT, "cluster", f"NCCL used {log.transport}", found.hosts)
     outside = log.plugin or log.plugin_missing
     because = f", and the plug-in {outside} {'was loaded' if log.plugin else 'was not found'}" if outside else ""
     return verdict(
         TRANSPORT,
         "cluster",
         f"NCCL used {log.transport}, and RDMA is planned{because}: {_rates(measured)}",
-        cause="plugin_fallback" if outside else "tcp_fallback",
-        hosts=found.hosts,
+        "plugin_fallback" if outside else "tcp_fallback",
+        found.hosts,
         value=max(one.largest.bus_gbs for one in measured if one.largest),
         evidence=_evidence(found),
     )
@@ -262,8 +260,8 @@ def _halves(found: Found, facts: Mapping[str, FabricFact], limits: Mapping[str, 
                 HALVES,
                 "half",
                 f"the halves of {host} did not carry the same: {shown} of {total / 1e9:.1f} GB",
-                cause="one_half_only",
-                hosts=[host],
+                "one_half_only",
+                [host],
                 device=least,
                 value=round(share, 3),
                 limit=replace(limit, value=round(fair, 3)),
@@ -272,14 +270,8 @@ def _halves(found: Found, facts: Mapping[str, FabricFact], limits: Mapping[str, 
     if counts:
         silent = [host for host in found.hosts if host not in counts]
         if silent:
-            return verdict(
-                HALVES,
-                "half",
-                f"what each half carried was counted on {', '.join(counts)} only",
-                outcome=UNKNOWN,
-                hosts=silent,
-            )
-        return verdict(HALVES, "half", "all halves carried their share", outcome=PASS, hosts=found.hosts)
+            return unknown(HALVES, "half", f"what each half carried was counted on {', '.join(counts)} only", silent)
+        return passed(HALVES, "half", "all halves carried their share", found.hosts)
     wanted = max((len(fact.rails) for fact in facts.values()), default=0)
     if _is_ring(facts) and len(set(found.hosts)) == PAIR:
         wanted = PAIR  # two neighbours share one cable
@@ -291,12 +283,12 @@ def _halves(found: Found, facts: Mapping[str, FabricFact], limits: Mapping[str, 
             HALVES,
             "half",
             f"NCCL used {', '.join(used)}, and {wanted} halves are planned",
-            cause="one_half_only",
-            hosts=found.hosts,
+            "one_half_only",
+            found.hosts,
             value=len(used),
             evidence=_evidence(found),
         )
-    return verdict(HALVES, "half", f"NCCL used {', '.join(used)}", outcome=PASS, hosts=found.hosts)
+    return passed(HALVES, "half", f"NCCL used {', '.join(used)}", found.hosts)
 
 
 def _rate(
@@ -311,18 +303,17 @@ def _rate(
     value = round(largest.bus_gbs, 2)
     text = f"{_name(one)} between {one.ranks} ranks: {_shown(one)}"
     if limits is None:
-        return verdict(RATE, "cluster", f"{text}; sockets are planned", outcome=PASS, hosts=found.hosts, value=value)
+        return passed(RATE, "cluster", f"{text}; sockets are planned", found.hosts, value=value)
     limit = _limit(one, facts, limits)
     if value >= limit.value:
-        return verdict(RATE, "cluster", text, outcome=PASS, hosts=found.hosts, value=value, limit=limit)
+        return passed(RATE, "cluster", text, found.hosts, value=value, limit=limit)
     small = largest.bytes < JUDGED - ROUNDED
     if small and (largest.bytes < TELLING or value >= limits["nccl_small_share"].value * limit.value):
-        return verdict(
+        return unknown(
             RATE,
             "cluster",
             f"{text}; the limit is that of {JUDGED // GIB} GiB and more",
-            outcome=UNKNOWN,
-            hosts=found.hosts,
+            found.hosts,
             value=value,
             limit=limit,
             remedy="Measure with larger sizes",
@@ -348,9 +339,9 @@ def _rate(
         RATE,
         "cluster",
         text,
-        cause=cause,
+        cause,
+        found.hosts,
         outcome=WARN if value >= limits["nccl_near_share"].value * limit.value else FAIL,
-        hosts=found.hosts,
         value=value,
         limit=limit,
         evidence=_evidence(found),

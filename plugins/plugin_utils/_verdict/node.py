@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timezone
+from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import journal
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
-    PASS,
-    UNKNOWN,
-    WARN,
     Limit,
     Verdict,
 )
@@ -26,7 +24,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.obser
     Observation,
     Rank,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import verdict
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import passed, unknown, verdict
 
 Observed = Mapping[str, Observation]  # by host
 Limits = Mapping[str, Limit]  # of limits.py
@@ -35,19 +33,15 @@ YEAR_9999 = 253370764800  # seconds since 1970
 
 
 def judge(observed: Observed, limits: Limits) -> list[Verdict]:
+    ranked = [host for host, one in observed.items() if one.ranks]
     return [
         *_passed("journal", "the journals tell of no fault", observed, _journal(observed, limits)),
         *_passed("boot", "every boot ended with a shutdown", observed, _boots(observed)),
         *_passed("port_filter", "the port filter is active", observed, _filters(observed)),
-        *_passed(
-            "rank_process",
-            "the processes of the ranks have what they need",
-            _with_ranks(observed),
-            _ranks(observed, limits),
-        ),
+        *_passed("rank_process", "the processes of the ranks have what they need", ranked, _ranks(observed, limits)),
         *_gpus(observed, limits),
         *(
-            verdict("observed", "node", f"not looked at: {problem}", outcome=UNKNOWN, hosts=[host])
+            unknown("observed", "node", f"not looked at: {problem}", [host])
             for host, one in observed.items()
             for problem in one.problems
         ),
@@ -60,11 +54,7 @@ def _passed(check: str, words: str, hosts: Iterable[str], found: Iterable[Verdic
     yield from said
     good = [host for host in hosts if not any(host in one.hosts for one in said)]
     if good:
-        yield verdict(check, "node", words, outcome=PASS, hosts=good)
-
-
-def _with_ranks(observed: Observed) -> list[str]:
-    return [host for host, one in observed.items() if one.ranks]
+        yield passed(check, "node", words, good)
 
 
 # --- the journal
@@ -73,55 +63,37 @@ def _with_ranks(observed: Observed) -> list[str]:
 def _journal(observed: Observed, limits: Limits) -> Iterator[Verdict]:
     for host, one in observed.items():
         if not one.journal_read:
-            yield verdict("journal", "node", "not looked at: journalctl does not answer", outcome=UNKNOWN, hosts=[host])
+            yield unknown("journal", "node", "not looked at: journalctl does not answer", [host])
         for lines in one.lines:
             yield from _lines(host, lines, limits)
 
 
+# Kinds of lines: the rule, what is said, and the limit of how often.
+KINDS: Mapping[str, tuple[str, str, str]] = {
+    journal.NO_MEMORY: (
+        "no_memory_journal",
+        "the GPU's driver got no memory {count} times within an hour",
+        "no_memory_per_hour",
+    ),
+    journal.LINK_DOWN: ("link_flaps", "the link went down {count} times within a day", "links_down_per_day"),
+    journal.OUT_OF_MEMORY: ("out_of_memory", "the kernel killed {device} because memory ran out {count} times", ""),
+    journal.GPU_ERROR: ("gpu_error", "the driver reports an error of the GPU {device} {count} times", ""),
+}
+
+
 def _lines(host: str, lines: Lines, limits: Limits) -> Iterator[Verdict]:
-    at = _time(lines.last_at)
-    lacking, flaps = limits["no_memory_per_hour"], limits["links_down_per_day"]
-    if lines.kind == journal.NO_MEMORY and lines.most_per_hour > lacking.value:
-        yield verdict(
-            "journal",
-            "node",
-            f"the GPU's driver got no memory {lines.most_per_hour} times within an hour, last at {at}",
-            cause="no_memory_journal",
-            outcome=WARN,
-            hosts=[host],
-            value=lines.most_per_hour,
-            limit=lacking,
-            evidence=[lines.last],
-        )
-    elif lines.kind == journal.LINK_DOWN and lines.most_per_day > flaps.value:
-        yield verdict(
-            "journal",
-            "half",
-            f"the link went down {lines.most_per_day} times within a day, last at {at}",
-            cause="link_flaps",
-            outcome=WARN,
-            hosts=[host],
-            device=lines.device,
-            value=lines.most_per_day,
-            limit=flaps,
-            evidence=[lines.last],
-        )
-    elif lines.kind in (journal.OUT_OF_MEMORY, journal.GPU_ERROR):
-        words, cause = {
-            journal.OUT_OF_MEMORY: ("the kernel killed {device} because memory ran out", "out_of_memory"),
-            journal.GPU_ERROR: ("the driver reports an error of the GPU {device}", "gpu_error"),
-        }[lines.kind]
-        yield verdict(
-            "journal",
-            "node",
-            f"{words.format(device=lines.device)} {lines.count} times, last at {at}",
-            cause=cause,
-            outcome=WARN,
-            hosts=[host],
-            device=lines.device if lines.kind == journal.GPU_ERROR else "",
-            value=lines.count,
-            evidence=[lines.last],
-        )
+    if lines.kind not in KINDS:
+        return
+    rule, words, name = KINDS[lines.kind]
+    often = {journal.NO_MEMORY: lines.most_per_hour, journal.LINK_DOWN: lines.most_per_day}
+    limit, count = limits.get(name), often.get(lines.kind, lines.count)
+    if limit and count <= limit.value:
+        return
+    device = lines.device if lines.kind in (journal.LINK_DOWN, journal.GPU_ERROR) else ""
+    found = f"{words.format(device=lines.device, count=count)}, last at {_time(lines.last_at)}"
+    scope = "half" if lines.kind == journal.LINK_DOWN else "node"
+    measured: dict[str, Any] = {"value": count, "limit": limit, "evidence": [lines.last]}
+    yield verdict("journal", scope, found, rule, [host], device=device, **measured)
 
 
 def _time(at: float) -> str:
@@ -134,30 +106,23 @@ def _boots(observed: Observed) -> Iterator[Verdict]:
     for host, one in observed.items():
         if not one.boots and one.uptime_s < one.days * journal.DAY:
             words = "not looked at: how the boot before this one ended, of which the journal has nothing"
-            yield verdict("boot", "node", words, outcome=UNKNOWN, hosts=[host])
+            yield unknown("boot", "node", words, [host])
         ended = [boot for boot in one.boots if not boot.clean]
         if not ended:
             continue
         wedged = [boot for boot in ended if boot.no_memory]
         first = (wedged or ended)[0]
         before = f" after {first.no_memory} lines with NV_ERR_NO_MEMORY" if wedged else ""
-        yield verdict(
-            "boot",
-            "node",
-            f"{len(ended)} of the last {len(one.boots)} boots ended without a shutdown, the last one at"
-            f" {_time(first.ended_at)}{before}",
-            cause="no_memory_journal" if wedged else "power_off",
-            outcome=WARN,
-            hosts=[host],
-            value=len(ended),
-            evidence=first.last,
-        )
+        many = f"{len(ended)} of the last {len(one.boots)} boots ended without a shutdown"
+        words = f"{many}, the last one at {_time(first.ended_at)}{before}"
+        rule = "no_memory_journal" if wedged else "power_off"
+        yield verdict("boot", "node", words, rule, [host], value=len(ended), evidence=first.last)
 
 
 def _filters(observed: Observed) -> Iterator[Verdict]:
     for host, one in observed.items():
         for problem in one.filters:
-            yield verdict("port_filter", "node", problem, cause="port_filter_off", hosts=[host])
+            yield verdict("port_filter", "node", problem, "port_filter_off", [host])
 
 
 # --- processes of the ranks
@@ -175,59 +140,27 @@ def _ranks(observed: Observed, limits: Limits) -> Iterator[Verdict]:
 
 
 def _rank(host: str, one: Observation, rank: Rank, memlock: Limit) -> Iterator[Verdict]:
-    title = [rank.title]
+    about: dict[str, Any] = {"device": rank.unit, "evidence": [rank.title]}
     if rank.memlock == NOT_KNOWN:
-        words = "how much memory a rank may lock cannot be read"
-        yield verdict("rank_process", "service", words, outcome=UNKNOWN, hosts=[host], device=rank.unit, evidence=title)
+        yield unknown("rank_process", "service", "how much memory a rank may lock cannot be read", [host], **about)
     short = rank.memlock not in (NOT_KNOWN, UNLIMITED)
     below = rank.memlock_planned == UNLIMITED or rank.memlock < rank.memlock_planned
     if short and (below or (rank.over_rdma and rank.memlock < memlock.value * MIB)):
         planned = "no limit" if rank.memlock_planned == UNLIMITED else f"{rank.memlock_planned / MIB:.1f} MiB"
-        yield verdict(
-            "rank_process",
-            "service",
-            f"a rank may lock {rank.memlock / MIB:.1f} MiB of memory, planned is {planned}",
-            cause="memlock",
-            hosts=[host],
-            device=rank.unit,
-            value=rank.memlock / MIB,
-            limit=memlock,
-            evidence=title,
-        )
-    if not rank.over_rdma:
+        words = f"a rank may lock {rank.memlock / MIB:.1f} MiB of memory, planned is {planned}"
+        measured: dict[str, Any] = {"value": rank.memlock / MIB, "limit": memlock}
+        yield verdict("rank_process", "service", words, "memlock", [host], **measured, **about)
+    unused = [device for device in one.halves if device not in rank.opened]
+    if not rank.over_rdma or (rank.may_open and rank.opened and not unused):
         return
     if not rank.may_open:
-        yield verdict(
-            "rank_process",
-            "service",
-            "a rank finds no device in /dev/infiniband",
-            cause="no_infiniband",
-            hosts=[host],
-            device=rank.unit,
-            evidence=title,
-        )
+        rule, words = "no_infiniband", "a rank finds no device in /dev/infiniband"
     elif not rank.opened:
-        yield verdict(
-            "rank_process",
-            "service",
-            f"a rank has opened no RDMA device ({', '.join(rank.may_open)} are there): it talks to the others over TCP",
-            cause="tcp_fallback",
-            hosts=[host],
-            device=rank.unit,
-            evidence=title,
-        )
+        there = f"({', '.join(rank.may_open)} are there): it talks to the others over TCP"
+        rule, words = "tcp_fallback", f"a rank has opened no RDMA device {there}"
     else:
-        unused = [device for device in one.halves if device not in rank.opened]
-        if unused:
-            yield verdict(
-                "rank_process",
-                "service",
-                f"a rank has opened {', '.join(rank.opened)} and not {', '.join(unused)}",
-                cause="one_half_only",
-                hosts=[host],
-                device=rank.unit,
-                evidence=title,
-            )
+        rule, words = "one_half_only", f"a rank has opened {', '.join(rank.opened)} and not {', '.join(unused)}"
+    yield verdict("rank_process", "service", words, rule, [host], **about)
 
 
 # --- the GPU
@@ -238,18 +171,11 @@ def _gpus(observed: Observed, limits: Limits) -> Iterator[Verdict]:
     limit = limits["gpu_gbs"]
     for host, one in observed.items():
         if one.gpu.gbs:
-            good = one.gpu.gbs >= limit.value
-            yield verdict(
-                "gpu_rate",
-                "node",
-                f"a matrix-vector product reads {one.gpu.gbs:.0f} GB/s",
-                outcome=PASS if good else WARN,
-                cause="" if good else "gpu_slow",
-                hosts=[host],
-                value=one.gpu.gbs,
-                limit=limit,
-            )
+            words = f"a matrix-vector product reads {one.gpu.gbs:.0f} GB/s"
+            measured: dict[str, Any] = {"value": one.gpu.gbs, "limit": limit}
+            if one.gpu.gbs >= limit.value:
+                yield passed("gpu_rate", "node", words, [host], **measured)
+            else:
+                yield verdict("gpu_rate", "node", words, "gpu_slow", [host], **measured)
         elif one.gpu.reason not in EXPECTED:
-            yield verdict(
-                "gpu_rate", "node", f"not measured: {one.gpu.reason}", outcome=UNKNOWN, hosts=[host], limit=limit
-            )
+            yield unknown("gpu_rate", "node", f"not measured: {one.gpu.reason}", [host], limit=limit)

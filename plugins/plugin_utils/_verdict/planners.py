@@ -33,7 +33,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import a
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Document, Maybe, Only, ours
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules import limits
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import verdict
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import unknown
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import (
     closing_lines,
     doctor,
@@ -194,7 +194,7 @@ def verify(options: Options) -> dict[str, Any]:
     )
     observed = {host: one[0] for host, one in options["observed"].items() if not isinstance(one, str)}
     unseen = [
-        verdict("environment", "node", f"not looked at: {why}", outcome=UNKNOWN, hosts=[host])
+        unknown("environment", "node", f"not looked at: {why}", [host])
         for host, why in options["observed"].items()
         if isinstance(why, str)
     ]

@@ -17,7 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.obser
     Observation,
     Service,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import verdict
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import passed, unknown, verdict
 
 Observed = Mapping[str, Observation]
 SAME = {"bios_version": "UEFI firmware"}  # of Observation.facts: what has to be the same; preflight compares the rest
@@ -66,18 +66,16 @@ def _services(observed: Observed) -> Iterator[Verdict]:
         if one.head and one.answered:
             moved = ", ".join(f"{device} {size / 1e6:.1f} MB" for device, size in one.moved.items())
             more = f"; RDMA moved meanwhile: {moved}" if moved else ""
-            yield verdict(
-                "answer", "service", f"{one.model}: {one.answer}{more}", outcome=PASS, hosts=[host], device=one.unit
-            )
+            yield passed("answer", "service", f"{one.model}: {one.answer}{more}", [host], one.unit)
         elif one.head:
-            yield verdict("answer", "service", one.answer, cause="not_serving", hosts=[host], device=one.unit)
+            yield verdict("answer", "service", one.answer, "not_serving", [host], device=one.unit)
         if one.answered and one.moved and not any(one.moved.values()) and _over_rdma(observed[host], one):
             yield verdict(
                 "answer",
                 "service",
                 f"no byte moved over RDMA while it answered ({', '.join(one.moved)})",
-                cause="tcp_fallback",
-                hosts=[host],
+                "tcp_fallback",
+                [host],
                 device=one.unit,
             )
         if one.answered and one.ignored:
@@ -85,9 +83,8 @@ def _services(observed: Observed) -> Iterator[Verdict]:
                 "options",
                 "service",
                 f"the engine has {_shown(one.ignored)}",
-                cause="option_ignored",
-                outcome=WARN,
-                hosts=[host],
+                "option_ignored",
+                [host],
                 device=one.unit,
                 evidence=[f"{it.name} {it.planned} planned, {it.found} active" for it in one.ignored],
             )
@@ -124,8 +121,8 @@ def environment(observed: Observed) -> Iterator[Verdict]:
                 "environment",
                 "service",
                 f"a running rank has {_shown(differences)}",
-                cause="environment_differs",
-                hosts=[host],
+                "environment_differs",
+                [host],
                 device=unit,
                 evidence=[f"{one.name}={one.found} (planned: {one.planned})" for one in differences],
             )
@@ -135,20 +132,18 @@ def environment(observed: Observed) -> Iterator[Verdict]:
                 "environment",
                 "service",
                 "it runs with other settings than those that were last written",
-                cause="environment_differs",
-                hosts=[host],
+                "environment_differs",
+                [host],
                 device=unit,
             )
-        unknown = [rank.unit for rank in seen.ranks if not rank.environment_known]
-        if unknown:
+        unread = [rank.unit for rank in seen.ranks if not rank.environment_known]
+        if unread:
             words = "the environment of a running rank cannot be read"
-            yield verdict("environment", "service", words, outcome=UNKNOWN, hosts=[host], device=unknown[0])
+            yield unknown("environment", "service", words, [host], unread[0])
         elif seen.ranks and not found and not other:
             good.append(host)
     if good:
-        yield verdict(
-            "environment", "node", "the running ranks have the environment of the plan", outcome=PASS, hosts=good
-        )
+        yield passed("environment", "node", "the running ranks have the environment of the plan", good)
 
 
 def _images(observed: Observed) -> Iterator[Verdict]:
@@ -161,8 +156,8 @@ def _images(observed: Observed) -> Iterator[Verdict]:
                 "image",
                 "service",
                 f"the container runs the image {_short(running)}, and {one.image} was {_short(one.image_planned)}",
-                cause="image_differs",
-                hosts=[host],
+                "image_differs",
+                [host],
                 device=one.unit,
                 evidence=[running, one.image_planned],
             )
@@ -172,21 +167,14 @@ def _images(observed: Observed) -> Iterator[Verdict]:
                 "image",
                 "service",
                 f"{one.image} {now}, and was {_short(one.image_planned)}: the next start takes another one",
-                cause="image_differs",
-                outcome=WARN,
-                hosts=[host],
+                "image_differs",
+                [host],
                 device=one.unit,
+                outcome=WARN,
                 evidence=[named, one.image_planned],
             )
         else:
-            yield verdict(
-                "image",
-                "service",
-                f"{one.image} is the one that was planned",
-                outcome=PASS,
-                hosts=[host],
-                device=one.unit,
-            )
+            yield passed("image", "service", f"{one.image} is the one that was planned", [host], one.unit)
 
 
 def _short(ident: str) -> str:
@@ -203,13 +191,11 @@ def _weights(observed: Observed) -> Iterator[Verdict]:
                     "weights",
                     "node",
                     f"{one.name} is {'not whole' if one.state == BROKEN else 'missing'}: {one.found}",
-                    cause="dangling_weights",
-                    hosts=[host],
+                    "dangling_weights",
+                    [host],
                 )
             elif one.state == "unseen":
-                yield verdict(
-                    "weights", "node", f"{one.name} was not looked at: {one.found}", outcome=UNKNOWN, hosts=[host]
-                )
+                yield unknown("weights", "node", f"{one.name} was not looked at: {one.found}", [host])
             else:
                 good[one.name, one.state].append(host)
             if one.revision:
@@ -221,13 +207,13 @@ def _weights(observed: Observed) -> Iterator[Verdict]:
                 "weights",
                 "cluster",
                 f"{name} is not the same everywhere: {shown}",
-                cause="dangling_weights",
-                hosts=[host for hosts in found.values() for host in hosts],
+                "dangling_weights",
+                [host for hosts in found.values() for host in hosts],
             )
             good = defaultdict(list, {of: hosts for of, hosts in good.items() if of[0] != name})
     for (name, state), hosts in good.items():
         links = f"no link of {name} leads nowhere; others have brought it, so no list of its files is here"
-        yield verdict("weights", "node", f"{name} is whole" if state == WHOLE else links, outcome=PASS, hosts=hosts)
+        yield passed("weights", "node", f"{name} is whole" if state == WHOLE else links, hosts)
 
 
 def _versions(observed: Observed) -> Iterator[Verdict]:
@@ -242,7 +228,6 @@ def _versions(observed: Observed) -> Iterator[Verdict]:
                 "versions",
                 "cluster",
                 f"{title} differs: {shown}",
-                cause="firmware_differs",
-                outcome=WARN,
-                hosts=[host for hosts in found.values() for host in hosts],
+                "firmware_differs",
+                [host for hosts in found.values() for host in hosts],
             )
