@@ -38,7 +38,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import MOST_CHARACTERS
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._metrics.exposition import Sample, text, write
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import Observation
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import (
+    Difference,
+    Observation,
+    Service,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observe import Asked, observe
 
 HELP = "show what is no longer as it was set up and verified, or cannot be looked at (exit code 1)"
@@ -74,38 +78,60 @@ HERE = "this node"
 
 @dataclass(frozen=True)
 class Drift:
+    """``device``: the unit that it is about, where it is one; ``later``: only the next start will meet it."""
+
     host: Words
     kind: Word = field(metadata=one_of(*KINDS))
     found: Words
+    device: Words = ""
+    later: bool = False
 
     def __str__(self) -> str:
-        return f"drift {self.kind} {self.host}: {self.found}"
+        return f"drift {self.kind} {f'{self.host} {self.device}'.strip()}: {self.found}"
 
 
 def of_node(seen: Observation) -> Iterator[Drift]:
+    """For doctor, too: what is not as it was planned, by its rule."""
     host = seen.host or HERE
     for found in seen.filters:
         yield Drift(host, "port_filter_off", found)
-    for rank in seen.ranks:
-        for one in rank.environment:
-            words = f"{rank.title} has {one.name}={one.found or '(unset)'}, planned is {one.planned or '(unset)'}"
-            yield Drift(host, "environment_differs", words)
-        if not rank.environment_known:
-            yield Drift(host, "not_looked_at", f"the environment of {rank.title} cannot be read")
+    other = {rank.unit: rank.environment for rank in reversed(seen.ranks) if rank.environment}
+    for unit, differences in other.items():
+        yield Drift(host, "environment_differs", f"a running rank has {_shown(differences)}", unit)
+    for unit in {rank.unit: None for rank in seen.ranks if not rank.environment_known}:
+        yield Drift(host, "not_looked_at", "the environment of a running rank cannot be read", unit)
     for problem in seen.problems:
         yield Drift(host, "not_looked_at", problem)
     for service in seen.services:
-        if service.other_settings:
-            yield Drift(host, "environment_differs", f"{service.unit} runs with other settings than those last written")
-        for one in service.ignored:
-            yield Drift(host, "option_ignored", f"{service.unit} has {one.name} {one.found}, planned is {one.planned}")
-        for name, ident in (("runs", service.image_running), ("is called", service.image_named)):
-            if service.image_planned and ident != service.image_planned and (ident or name == "is called"):
-                words = f"{service.image}: {ident or 'nothing'} {name} so, planned is {service.image_planned}"
-                yield Drift(host, "image_differs", words)
+        yield from _of_service(host, service)
     for model in seen.weights:
         if model.state in ("broken", "missing"):
-            yield Drift(host, "dangling_weights", f"{model.name}: {model.found}")
+            words = f"{model.name} is {'not whole' if model.state == 'broken' else 'missing'}: {model.found}"
+            yield Drift(host, "dangling_weights", words)
+
+
+def _of_service(host: str, one: Service) -> Iterator[Drift]:
+    if one.other_settings:
+        words = "it runs with other settings than those that were last written"
+        yield Drift(host, "environment_differs", words, one.unit)
+    if one.ignored:
+        yield Drift(host, "option_ignored", f"the engine has {_shown(one.ignored)}", one.unit)
+    planned = one.image_planned
+    if one.image and planned and one.image_running not in ("", planned):
+        words = f"the container runs the image {_short(one.image_running)}, and {one.image} was {_short(planned)}"
+        yield Drift(host, "image_differs", words, one.unit)
+    elif one.image and planned and one.image_named != planned:
+        now = f"is {_short(one.image_named)} now" if one.image_named else "is gone"
+        words = f"{one.image} {now}, and was {_short(planned)}: the next start takes another one"
+        yield Drift(host, "image_differs", words, one.unit, later=True)
+
+
+def _shown(differences: Sequence[Difference]) -> str:
+    return ", ".join(f"{one.name} {one.found or 'unset'} and not {one.planned or 'unset'}" for one in differences[:5])
+
+
+def _short(ident: str) -> str:
+    return ident.removeprefix("sha256:")[:12]
 
 
 def of_fabric(host: str, fabric: Fabric, serves: bool) -> Iterator[Drift]:

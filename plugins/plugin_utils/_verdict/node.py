@@ -37,14 +37,8 @@ def judge(observed: Observed, limits: Limits) -> list[Verdict]:
     return [
         *_passed("journal", "the journals tell of no fault", observed, _journal(observed, limits)),
         *_passed("boot", "every boot ended with a shutdown", observed, _boots(observed)),
-        *_passed("port_filter", "the port filter is active", observed, _filters(observed)),
         *_passed("rank_process", "the processes of the ranks have what they need", ranked, _ranks(observed, limits)),
         *_gpus(observed, limits),
-        *(
-            unknown("observed", "node", f"not looked at: {problem}", [host])
-            for host, one in observed.items()
-            for problem in one.problems
-        ),
     ]
 
 
@@ -117,12 +111,6 @@ def _boots(observed: Observed) -> Iterator[Verdict]:
         words = f"{many}, the last one at {_time(first.ended_at)}{before}"
         rule = "no_memory_journal" if wedged else "power_off"
         yield verdict("boot", "node", words, rule, [host], value=len(ended), evidence=first.last)
-
-
-def _filters(observed: Observed) -> Iterator[Verdict]:
-    for host, one in observed.items():
-        for problem in one.filters:
-            yield verdict("port_filter", "node", problem, "port_filter_off", [host])
 
 
 # --- processes of the ranks

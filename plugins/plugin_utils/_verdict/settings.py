@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import PASS, UNKNOWN, WARN, Verdict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document, drifting
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import WARN, Verdict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import (
-    Difference,
     Observation,
     Service,
 )
@@ -24,14 +23,36 @@ SAME = {"bios_version": "UEFI firmware"}  # of Observation.facts: what has to be
 WHOLE, BROKEN, MISSING = "whole", "broken", "missing"
 
 
+# Kinds of drift that doctor looks at: the check, and what it is about.
+CHECKS: Mapping[str, tuple[str, str]] = {
+    "port_filter_off": ("port_filter", "node"),
+    "environment_differs": ("environment", "service"),
+    "option_ignored": ("options", "service"),
+    "image_differs": ("image", "service"),
+    "dangling_weights": ("weights", "node"),
+}
+
+
 def judge(observed: Observed) -> list[Verdict]:
     return [
         *_services(observed),
         *environment(observed),
-        *_images(observed),
+        *(made for host, seen in observed.items() for made in _drifted(host, seen) if made.check != "environment"),
+        *_as_planned(observed),
         *_weights(observed),
         *_versions(observed),
     ]
+
+
+def _drifted(host: str, seen: Observation) -> Iterator[Verdict]:
+    for one in drifting.of_node(seen):
+        if one.kind in CHECKS:
+            outcome = WARN if one.later else ""
+            yield verdict(*CHECKS[one.kind], one.found, one.kind, [host], device=one.device, outcome=outcome)
+        elif one.device:
+            yield unknown("environment", "service", one.found, [host], one.device)
+        else:
+            yield unknown("observed", "node", f"not looked at: {one.found}", [host])
 
 
 def services(observed: Observed) -> list[document.Service]:
@@ -78,107 +99,32 @@ def _services(observed: Observed) -> Iterator[Verdict]:
                 [host],
                 device=one.unit,
             )
-        if one.answered and one.ignored:
-            yield verdict(
-                "options",
-                "service",
-                f"the engine has {_shown(one.ignored)}",
-                "option_ignored",
-                [host],
-                device=one.unit,
-                evidence=[f"{it.name} {it.planned} planned, {it.found} active" for it in one.ignored],
-            )
-        elif one.answered:
-            told = "every option that the engine tells of is as planned"
+        if one.answered and not one.ignored and one.options:
+            yield passed("options", "service", "every option that the engine tells of is as planned", [host], one.unit)
+        elif one.answered and not one.ignored:
             silent = f"not compared with the plan: {one.engine or 'the engine'} does not tell which options it has"
-            yield verdict(
-                "options",
-                "service",
-                told if one.options else silent,
-                outcome=PASS if one.options else UNKNOWN,
-                hosts=[host],
-                device=one.unit,
-            )
+            yield unknown("options", "service", silent, [host], one.unit)
 
 
 def _over_rdma(seen: Observation, one: Service) -> bool:
     return any(rank.over_rdma for rank in seen.ranks if rank.service == one.instance)
 
 
-def _shown(differences: tuple[Difference, ...]) -> str:
-    return ", ".join(f"{one.name} {one.found or 'unset'} and not {one.planned or 'unset'}" for one in differences[:5])
-
-
 def environment(observed: Observed) -> Iterator[Verdict]:
-    good = []
-    for host, seen in observed.items():
-        found: dict[str, tuple[Difference, ...]] = {}
-        for rank in seen.ranks:
-            if rank.environment:
-                found.setdefault(rank.unit, rank.environment)
-        for unit, differences in found.items():
-            yield verdict(
-                "environment",
-                "service",
-                f"a running rank has {_shown(differences)}",
-                "environment_differs",
-                [host],
-                device=unit,
-                evidence=[f"{one.name}={one.found} (planned: {one.planned})" for one in differences],
-            )
-        other = [one.unit for one in seen.services if one.other_settings]
-        for unit in other:
-            yield verdict(
-                "environment",
-                "service",
-                "it runs with other settings than those that were last written",
-                "environment_differs",
-                [host],
-                device=unit,
-            )
-        unread = [rank.unit for rank in seen.ranks if not rank.environment_known]
-        if unread:
-            words = "the environment of a running rank cannot be read"
-            yield unknown("environment", "service", words, [host], unread[0])
-        elif seen.ranks and not found and not other:
-            good.append(host)
+    found = [made for host, seen in observed.items() for made in _drifted(host, seen) if made.check == "environment"]
+    yield from found
+    good = [host for host, seen in observed.items() if seen.ranks and not any(host in one.hosts for one in found)]
     if good:
         yield passed("environment", "node", "the running ranks have the environment of the plan", good)
 
 
-def _images(observed: Observed) -> Iterator[Verdict]:
+def _as_planned(observed: Observed) -> Iterator[Verdict]:
+    filtered = [host for host, seen in observed.items() if not seen.filters]
+    if filtered:
+        yield passed("port_filter", "node", "the port filter is active", filtered)
     for host, one in _all(observed):
-        if not one.image or not one.image_planned:
-            continue
-        running, named = one.image_running, one.image_named
-        if running and running != one.image_planned:
-            yield verdict(
-                "image",
-                "service",
-                f"the container runs the image {_short(running)}, and {one.image} was {_short(one.image_planned)}",
-                "image_differs",
-                [host],
-                device=one.unit,
-                evidence=[running, one.image_planned],
-            )
-        elif named != one.image_planned:
-            now = f"is {_short(named)} now" if named else "is gone"
-            yield verdict(
-                "image",
-                "service",
-                f"{one.image} {now}, and was {_short(one.image_planned)}: the next start takes another one",
-                "image_differs",
-                [host],
-                device=one.unit,
-                outcome=WARN,
-                evidence=[named, one.image_planned],
-            )
-        else:
+        if one.image and one.image_planned == one.image_named and one.image_running in ("", one.image_named):
             yield passed("image", "service", f"{one.image} is the one that was planned", [host], one.unit)
-
-
-def _short(ident: str) -> str:
-    return ident.removeprefix("sha256:")[:12] or "nothing"
 
 
 def _weights(observed: Observed) -> Iterator[Verdict]:
@@ -186,17 +132,9 @@ def _weights(observed: Observed) -> Iterator[Verdict]:
     good: dict[tuple[str, str], list[str]] = defaultdict(list)
     for host, seen in observed.items():
         for one in seen.weights:
-            if one.state in (BROKEN, MISSING):
-                yield verdict(
-                    "weights",
-                    "node",
-                    f"{one.name} is {'not whole' if one.state == BROKEN else 'missing'}: {one.found}",
-                    "dangling_weights",
-                    [host],
-                )
-            elif one.state == "unseen":
+            if one.state == "unseen":
                 yield unknown("weights", "node", f"{one.name} was not looked at: {one.found}", [host])
-            else:
+            elif one.state not in (BROKEN, MISSING):
                 good[one.name, one.state].append(host)
             if one.revision:
                 revisions[one.name][one.revision].append(host)
