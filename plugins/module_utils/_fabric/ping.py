@@ -111,11 +111,11 @@ def classify(done: Completed) -> str:
     """Why a ping failed, by what iputils prints: a cause of :class:`Probe`."""
     text = f"{done.out}\n{done.err}".lower()
     if "message too long" in text or "local error" in text:
-        return "mtu_local"
+        return "wrong_mtu"
     if "cannot assign requested address" in text:
         return "no_address"
     if "frag needed" in text:
-        return "mtu_path"
+        return "failed"
     if "unreachable" in text or "no route" in text:
         return "unreachable"
     # 1: no answer; everything else (2 and above) is a complaint about the command or the system.
@@ -134,7 +134,7 @@ def _explain(path: Path, big: Completed, small: Completed) -> tuple[str, str, st
             "journalctl -u 'sparkmatrix-fabric-restore-*' then says: check the management network, or raise the time. "
             "Then run again",
         )
-    if cause == "mtu_local":
+    if cause == "wrong_mtu":
         return (
             cause,
             f"packets of {path.mtu} bytes do not leave this node, its own MTU is smaller",
@@ -142,7 +142,7 @@ def _explain(path: Path, big: Completed, small: Completed) -> tuple[str, str, st
         )
     if small.rc == 0:
         return (
-            "mtu_path",
+            "wrong_mtu",
             f"packets of {path.mtu} bytes are lost, small ones pass: the MTU is smaller on the way or at the other end",
             "Check ip link at the other end. Through a switch: set the MTU of its ports to "
             f"{max(9216, path.mtu)} or more, or lower fabric_mtu. {try_it}",

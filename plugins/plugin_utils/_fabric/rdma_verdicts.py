@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
@@ -51,6 +51,8 @@ RATE, LINK, DELAY, LOSS, PAUSE, GID, MTU = (
     "gid",
     "rdma_mtu",
 )
+# Nothing at the slow half itself tells why.
+UNEXPLAINED = frozenset({"nic_degraded", "rdma_slow"})
 # What a node says of a test without a result, where it is not a cause itself.
 ALSO_CALLED = {"no_device": "one_half_only"}
 
@@ -251,7 +253,7 @@ def _no_result(one: Sample, seen: Seen) -> Verdict:
     cause = next((end.cause for end in (said, back) if end and end.cause), "")
     unanswered = _unanswered(one, seen)
     if unanswered:
-        cause = "wrong_mtu" if (unanswered.cause or "").startswith("mtu") else "one_half_only"
+        cause = unanswered.cause if unanswered.cause == "wrong_mtu" else "one_half_only"
         there += f"; a ping of full size: {unanswered.reason or 'no answer'}"
     elif cause == "gid_mismatch" and _same_cages(one, seen):
         cause = "wrong_cage"
@@ -400,63 +402,44 @@ def _link(host: str, device: str, seen: Seen) -> Iterator[str]:
 def _attributed(halves: Sequence[Verdict], samples: Sequence[Sample]) -> list[Verdict]:
     """Where one end is slow with everybody, and everybody else is fast, it is that end: one verdict instead of many.
     What passed is one verdict per pair."""
-    far = {
-        (one.host, one.peer, one.halves[0]): one.ends[0][1].device
-        for one in samples
-        if len(one.ends) == 1 and one.test == WRITE
-    }
+    far = {(one.host, one.peer, one.halves[0]): one.ends[0][1].device for one in samples if one.test == WRITE}
     ends: dict[tuple[str, str], list[Verdict]] = {}
     for one in halves:
         ends.setdefault((one.hosts[0], one.device), []).append(one)
-        other = far.get((one.hosts[0], one.hosts[1], one.device))
-        if other:
+        if other := far.get((one.hosts[0], one.hosts[1], one.device)):
             ends.setdefault((one.hosts[1], other), []).append(one)
-    unexplained = {id(one) for one in halves if one.cause in ("nic_degraded", "rdma_slow")}
-    always = {end for end, own in ends.items() if len(own) > 1 and unexplained.issuperset(map(id, own))}
+    always = {end: own for end, own in ends.items() if len(own) > 1 and all(one.cause in UNEXPLAINED for one in own)}
     found: list[Verdict] = []
-    told: set[int] = set()
-    for (host, device), own in ends.items():
-        others_too = [
-            end for end in always if end[0] != host and not {id(one) for one in ends[end]}.isdisjoint(map(id, own))
-        ]
-        if (host, device) not in always or others_too:
-            continue
-        slow = own
-        others = sorted({name for one in slow for name in one.hosts if name != host})
-        reached = dict.fromkeys(
-            f"{value:g}" for value in (min(one.value for one in slow), max(one.value for one in slow))
-        )
-        worst = min(slow, key=lambda one: one.value)
-        told |= {id(one) for one in slow}
-        found.append(
-            verdict(
-                RATE,
-                "half",
-                f"RDMA writes with {', '.join(others)} reach {' to '.join(reached)} Gb/s, and with no other node more:"
-                " it is this end",
-                worst.cause,
-                (host,),
-                device=device,
-                outcome=worst.outcome,
-                value=worst.value,
-                limit=worst.limit[0],
-                evidence=list(dict.fromkeys(line for one in slow for line in one.evidence)),
-            )
-        )
-    found += [one for one in halves if one.outcome != PASS and id(one) not in told]
+    told: list[Verdict] = []
+    for (host, device), own in always.items():
+        if not any(end[0] != host and one in own for end, theirs in always.items() for one in theirs):
+            told += own
+            found.append(_this_end(host, device, own))
+    found += [one for one in halves if one.outcome != PASS and one not in told]
     good: dict[tuple[str, ...], list[Verdict]] = {}
     for one in halves:
         if one.outcome == PASS:
             good.setdefault(tuple(sorted(one.hosts)), []).append(one)
-    for hosts, own in good.items():
-        values = sorted(one.value for one in own)
-        rates = " and ".join(f"{value:g}" for value in values)
-        slowest = min(own, key=lambda one: one.value)
-        soft = "" if slowest.limit else " (soft RoCE: not judged)"
-        text = f"RDMA writes reach {rates} Gb/s over each half{soft}"
-        limit = slowest.limit[0] if slowest.limit else None
-        found.append(passed(RATE, "pair", text, hosts, value=slowest.value, limit=limit))
-    return found
+    return [*found, *(_of_pair(hosts, own) for hosts, own in good.items())]
+
+
+def _this_end(host: str, device: str, slow: Sequence[Verdict]) -> Verdict:
+    others = sorted({name for one in slow for name in one.hosts if name != host})
+    worst = min(slow, key=lambda one: one.value)
+    reached = dict.fromkeys(f"{value:g}" for value in (worst.value, max(one.value for one in slow)))
+    rates = f"RDMA writes with {', '.join(others)} reach {' to '.join(reached)} Gb/s"
+    evidence = tuple(dict.fromkeys(line for one in slow for line in one.evidence))
+    words = f"{rates}, and with no other node more: it is this end"
+    return replace(worst, found=words, hosts=(host,), device=device, evidence=evidence)
+
+
+def _of_pair(hosts: tuple[str, ...], own: Sequence[Verdict]) -> Verdict:
+    rates = " and ".join(f"{one.value:g}" for one in sorted(own, key=lambda one: one.value))
+    slowest = min(own, key=lambda one: one.value)
+    soft = "" if slowest.limit else " (soft RoCE: not judged)"
+    limit = slowest.limit[0] if slowest.limit else None
+    words = f"RDMA writes reach {rates} Gb/s over each half{soft}"
+    return passed(RATE, "pair", words, hosts, value=slowest.value, limit=limit)
 
 
 # --- all halves at the same time, latency, packets, counters ---------------------------------------------------------
@@ -588,17 +571,9 @@ def _counted(schedule: Schedule, seen: Seen, known: set[tuple[str, str]]) -> Ite
                         if counted.get("bytes")
                         else "packets, out of an unknown number,"
                     )
-                    yield verdict(
-                        LOSS,
-                        "half",
-                        f"{share} were lost or sent again while it was measured",
-                        "loss_storm",
-                        (host,),
-                        device=device,
-                        value=round(lost, 1),
-                        limit=limit,
-                        evidence=[shown],
-                    )
+                    text = f"{share} were lost or sent again while it was measured"
+                    about: dict[str, Any] = {"value": round(lost, 1), "limit": limit, "evidence": [shown]}
+                    yield verdict(LOSS, "half", text, "loss_storm", (host,), device=device, **about)
                 storms = _shown(counted, counters.STORMS)
                 if storms and ("pause_storm", f"{host} {device}") not in known:
                     text = "it asked its other end to pause for so long that it counts a storm"

@@ -100,7 +100,7 @@ LARGE = {
     "spark2": [
         {**TO_SPARK1, "ok": True},
         {**TO_SPARK1, "ok": False, "address": "192.168.101.10", "reason": "that of the other half"},
-        {**TO_SPARK1, "ok": False, "cause": "mtu_path", "reason": "only small ones arrive"},
+        {**TO_SPARK1, "ok": False, "cause": "wrong_mtu", "reason": "only small ones arrive"},
     ]
 }
 
@@ -173,7 +173,9 @@ FAULTS: dict[str, tuple[Figures, dict[str, Any]]] = {
         Figures(failed={A: STATUS_12}),
         {
             "pings": {
-                "spark2": [{"rail": 0, "peer": "spark1", "ok": False, "address": "192.168.100.10", "cause": "mtu_path"}]
+                "spark2": [
+                    {"rail": 0, "peer": "spark1", "ok": False, "address": "192.168.100.10", "cause": "wrong_mtu"}
+                ]
             }
         },
     ),
