@@ -269,7 +269,7 @@ def _outcome(test: Part, done: Completed, duration_s: int) -> Outcome:
     if done.rc == 0:
         try:
             report = perftest.parse(done.out)
-            return Outcome(*common, _value(test, report.rows[-1], duration_s), report.rdma_mtu)
+            return Outcome(*common, _value(test, report, duration_s), report.rdma_mtu)
         except SparkError as exc:
             if test.role == "server":  # some versions print the result on the client only
                 return Outcome(*common)
@@ -287,7 +287,7 @@ def _without_result(test: Part, text: str, found: str) -> tuple[str, str, str]:
     return "gid_mismatch", reason, f"Run the fabric layer again; it finds the GIDs anew. {_by_hand(test)}"
 
 
-def _value(test: Part, row: perftest.Row, duration_s: int) -> float:
+def _value(test: Part, row: perftest.Report, duration_s: int) -> float:
     """The tool divides by cycles of the processor, which tell no time in an emulated machine; its count is right."""
     if test.test == LATENCY:
         return row.microseconds

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -453,150 +453,59 @@ def _removes_nics(sysfs_root: Path) -> bool:
 
 # --- the tool's text -------------------------------------------------------------------------------------------------
 
-# The script prints one of
+# A row is one of
 #   <dev> port <n> ==> <netdev> (<Up|Down|NA|>)
 #   <pci> <dev> (MT<decimal id> - <part id>) <description> fw <version> port <n> (<STATE>) ==> <netdev> (<Up|Down|NA|>)
 #   <dev> port <n> <===> <netdev>                                       (its branch for kernels without dev_id)
-# Source: mlnx-tools before commit 290a843, ofed_scripts/ibdev2netdev. Blanks may be tabs, padding or the line breaks
-# of a mail program; a description contains anything, so only its end is recognised.
+# Source: mlnx-tools before commit 290a843, ofed_scripts/ibdev2netdev.
 _ROW = re.compile(
     r"""
-    (?:(?<![\w.:-]) (?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]) \s+)?
-    (?<![\w.:-]) (?P<device>[A-Za-z_][\w.-]{0,63}) \s+
-    (?:\( \s* (?P<hca>MT[0-9]{1,9}|NA) \s+-\s+ (?P<part>[^()]{0,80}?) \s*\)
-       (?P<description>(?:(?!=>|\(MT[0-9]).){0,1000}?) \s
-       fw (?:\s+(?P<firmware>(?!port\s)\S{1,64}))? \s+)?
+    (?:(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]) \s+)?
+    (?P<device>[A-Za-z_][\w.-]*) \s+
+    (?:\( (?P<hca>\w+) \s+-\s+ (?P<part>[^()]*?) \s*\) \s (?P<description>.*) \s fw \s (?P<firmware>\S*) \s+)?
     port \s+ (?P<port>[0-9]{1,3}) \s+
-    (?(hca)\( \s* (?P<rdma>\w{1,20}) \s*\) \s+)
-    (?: ==> \s* (?P<netdev>[^\s()]{1,64})?? \s* \( \s* (?P<state>Up|Down|NA|) \s* \)
-      | <=+> [^\S\n]* (?P<old>[^\s()<>]{1,64}) )
+    (?(hca)\( \s* (?P<rdma>\w+) \s*\) \s+)
+    (?: ==> \s* (?P<netdev>[^\s()]+)?? \s* \( (?P<state>Up|Down|NA|) \) | <===> \s+ (?P<old>[^\s()<>]+) )
     """,
-    re.VERBOSE | re.DOTALL | re.ASCII,
+    re.VERBOSE | re.ASCII,
 )
-# What is left of a row that was cut or damaged: its arrow, its port, or the beginning of a row of -v.
-_REST = re.compile(
-    r"==>|<=+>|(?<!\S)[A-Za-z_][\w.-]*\s+port\s+[0-9]+(?!\S)|\((?:MT[0-9]+|NA)\s+-\s"
-    r"|(?<!\S)(?=[A-Za-z_.-]{0,63}[0-9])[A-Za-z_][\w.-]{0,63}[^\S\n]+port[^\S\n]*$",
-    re.ASCII | re.MULTILINE,
-)
-# The last line of a text that was cut before the number of a port.
-_BEGUN = re.compile(
-    rf"\s*(?:[\w.-]+:\s+)?(?P<pci>{_PCI_ADDRESS.pattern}\s+)?(?P<word>[\w.:-]+)(?:\s+(?:p|po|por|\(.*))?\s*", re.ASCII
-)
-_WHERE = "output of ibdev2netdev"
-_REMEDY = "Use source: sysfs, which needs no tool"
-_ONE = "Pass the output of one machine at a time"
 _CARRIER = {"Up": True, "Down": False}
-# The command line, with or without a prompt before it, or a prompt alone.
-_COMMAND_LINE = re.compile(r"(?:.*[$#>%~\]:]\s*)?(?:sudo\s+)?(?:/[\w./-]*/)?ibdev2netdev(?:\s+-v)?|\S*[$#>%]")
 
 
 def parse(text: str) -> list[RdmaPort]:
-    """What ``ibdev2netdev`` or ``ibdev2netdev -v`` printed, in the order of the text, one entry per device and port.
+    """What ``ibdev2netdev`` or ``ibdev2netdev -v`` printed, one entry per row; it prints none without NVIDIA netdevs.
 
-    Understands pasted text: prompts, quote marks, annotations behind a row, ``column -t``, tabs, CRLF, wrapped lines,
-    rows glued together. Where a row occurs twice (plain and -v), the two complete each other. Text without any row is
-    an empty list when it is blank or only the command line, since the tool prints nothing without NVIDIA netdevs.
-    Raises :class:`SparkError` for other text, for a row that cannot be read and for rows that contradict each other.
+    Raises :class:`SparkError` for a row that cannot be read.
     """
-    raw, text = text, _clean(text)
-    ports: dict[tuple[str, int], RdmaPort] = {}
-    machines: set[str] = set()
-    end = 0
-    for match in _ROW.finditer(text):
-        _no_row_in(text[end : match.start()])
-        machines.add(_machine(text, match.start()))
-        end = match.end()
-        port = _from_row(match)
-        key = (port.rdma_device, port.port)
-        ports[key] = _merge(ports[key], port) if key in ports else port
-    _no_row_in(text[end:])
-    _not_cut(text[end:], ports.values())
-    if len(machines) > 1:
-        raise SparkError(f"rows of several machines: {', '.join(sorted(machines))}", _WHERE, _ONE)
-    if not ports:
-        _check_silence(raw)
-    return list(ports.values())
-
-
-def _clean(text: str) -> str:
-    text = re.sub(r"\x1b(?:\[[0-9;]*[A-Za-z]|[()][A-Z0-9])", "", text)
-    text = text.replace("\\n", "\n")  # from JSON
-    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\xa0", " ")
-    text = text.replace("&gt;", ">").replace("&lt;", "<")
-    # Marks of quoting (mail, Markdown, code comments) stand at the start of a line.
-    return re.sub(r"(?m)^(?:[ \t]*[>|#*])+[ \t]*", "", text)
-
-
-def _no_row_in(rest: str) -> None:
-    left = _REST.search(rest)
-    if left:
-        start = rest.rfind("\n", 0, left.start()) + 1
-        line = rest[start:].splitlines()[0].strip()
-        raise SparkError(f"cannot read the row {line[:160]!r}", _WHERE, _REMEDY)
-
-
-def _not_cut(rest: str, ports: Iterable[RdmaPort]) -> None:
-    """Where the text ends with what may be the first words of one more row, that row would be lost."""
-    begun = _BEGUN.fullmatch(rest.rpartition("\n")[2]) if "\n" in rest else None
-    known = [name for port in ports for name in (port.rdma_device, port.pci.address if port.pci else "")]
-    if begun and (begun["pci"] or any(name.startswith(begun["word"][:4]) for name in known)):
-        raise SparkError(f"the text ends within a row: {begun.group().strip()[:160]!r}", _WHERE, _REMEDY)
-
-
-def _machine(text: str, start: int) -> str:
-    """Who says the row: pdsh and others put the name of the machine before each line."""
-    before = re.fullmatch(r"([\w.-]+):\s*", text[text.rfind("\n", 0, start) + 1 : start], re.ASCII)
-    return before[1] if before else ""
+    ports = []
+    for line in filter(None, map(str.strip, text.splitlines())):
+        match = _ROW.fullmatch(line)
+        if match is None:
+            raise SparkError(
+                f"cannot read the row {line[:160]!r}",
+                "output of ibdev2netdev",
+                "Use source: sysfs, which needs no tool",
+            )
+        ports.append(_from_row(match))
+    return ports
 
 
 def _from_row(match: re.Match[str]) -> RdmaPort:
     def known(group: str) -> str | None:
-        value = match[group]
+        value = (match[group] or "").strip()
         return value if value and value != "NA" else None
 
-    device = match["device"]
-    if device.startswith("ibdev2netdev"):  # the command line was glued to its first row
-        device = device[len("ibdev2netdev") :] or device
-    part = re.sub(r"\s+", "", match["part"] or "")
-    # Some mail programs wrap behind a hyphen as well.
-    description = " ".join(re.sub(r"(?<=\S)-\n\s*", "-", match["description"] or "").split())
     netdev = match["netdev"] or match["old"]
-    rdma_state = known("rdma")
     return RdmaPort(
-        rdma_device=device,
+        rdma_device=match["device"],
         port=int(match["port"]),
-        rdma_state=rdma_state.upper() if rdma_state else None,
+        rdma_state=known("rdma"),
         netdev=netdev,
         netdev_source="tool" if netdev else None,
         carrier=_CARRIER.get(match["state"] or ""),
         firmware=known("firmware"),
         hca_type=known("hca"),
-        part_id=part if part and part != "NA" else None,
-        description=description or None,
+        part_id=known("part"),
+        description=known("description"),
         pci=PciFunction(match["pci"]) if match["pci"] else None,
     )
-
-
-def _merge(one: RdmaPort, other: RdmaPort) -> RdmaPort:
-    """Two rows about the same port: what only one of them tells is kept."""
-    for name in ("netdev", "pci", "carrier"):
-        values: Sequence[Any] = (getattr(one, name), getattr(other, name))
-        if None not in values and values[0] != values[1]:
-            raise SparkError(
-                f"port {one.port} of {one.rdma_device} is listed twice with different values of {name}",
-                _WHERE,
-                _ONE,
-            )
-    later = {f.name: getattr(other, f.name) for f in fields(other) if getattr(other, f.name) is not None}
-    return replace(one, **later)
-
-
-def _check_silence(text: str) -> None:
-    for line in map(str.strip, text.splitlines()):
-        if line and not line.startswith("#") and not _COMMAND_LINE.fullmatch(line):
-            raise SparkError(
-                f"no row in the text; it says {line[:160]!r}",
-                _WHERE,
-                _REMEDY,
-            )

@@ -54,11 +54,7 @@ class Gid:
         """The IPv4 address of a mapped GID. The script prints one for every GID that begins with 0000; this is not."""
         if not self.gid.startswith(_MAPPED):
             return None
-        digits = self.gid[len(_MAPPED) :].replace(":", "")
-        try:
-            return str(ipaddress.IPv4Address(int(digits, 16)))
-        except ValueError:  # masked by whoever pasted it
-            return None
+        return str(ipaddress.IPv4Address(int(self.gid[len(_MAPPED) :].replace(":", ""), 16)))
 
     @property
     def family(self) -> str:
@@ -70,11 +66,8 @@ class Gid:
         return self.gid.startswith("fe80:0000:0000:0000:")
 
     @property
-    def address(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-        try:
-            return ipaddress.ip_address(self.ipv4 or self.gid)
-        except ValueError:
-            return None
+    def address(self) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+        return ipaddress.ip_address(self.ipv4 or self.gid)
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "ipv4": self.ipv4}
@@ -133,141 +126,37 @@ def active_ports(sysfs_root: Path = Path("/sys")) -> set[tuple[str, int]]:
 
 # --- the tool's text -------------------------------------------------------------------------------------------------
 
-# <dev> <port> <index> <gid> [<IPv4>] <v1|v2> [<netdev>], separated by tabs, or by blanks once somebody pasted it.
-# Source: mlnx-tools, sbin/show_gids (revisions of 2016 to 2026). A masked GID has x in the place of digits.
-_HEX = r"[0-9a-fA-FxX]"
-_GID = rf"(?:{_HEX}{{4}}(?::{_HEX}{{4}}){{7}}|(?=[0-9a-fA-F:.]*::)[0-9a-fA-F]{{0,4}}(?::[0-9a-fA-F.]{{0,15}}){{2,8}})"
-_IPV4 = r"[0-9xX]{1,3}(?:\.[0-9xX]{1,3}){3}"
-_TAIL = rf"(?:\s+(?P<ipv4>{_IPV4})(?!\S))?(?:\s+(?:(?:IB/)?RoCE[ ])?[vV](?P<version>[12])(?!\S))?"
+# <dev> <port> <index> <gid> [<IPv4>] <v1|v2> [<netdev>]: mlnx-tools, sbin/show_gids (revisions of 2016 to 2026).
 _ROW = re.compile(
-    rf"(?<![\w.:-])(?P<device>[A-Za-z_][\w.-]{{0,63}})\s+(?P<port>[0-9]{{1,3}})\s+(?P<index>[0-9]{{1,5}})\s+"
-    rf"(?P<gid>{_GID})(?![\w:.]){_TAIL}(?:[^\S\n]+(?P<netdev>(?!IB(?!\S))[\w.@:-]+)(?!\S))?",
+    r"(?P<device>\S+)\s+(?P<port>[0-9]{1,3})\s+(?P<index>[0-9]{1,5})\s+(?P<gid>[0-9a-fA-F]{4}(?::[0-9a-fA-F]{4}){7})"
+    r"(?:\s+[0-9.]+)?\s+v(?P<version>[12])(?:\s+(?P<netdev>\S+))?",
     re.ASCII,
 )
-# A row that was cut within its GID; and, as the last line, one that was cut before.
-_CUT = re.compile(
-    rf"(?<!\S)[A-Za-z_][\w.-]{{0,63}}\s+[0-9]{{1,3}}\s+[0-9]{{1,5}}\s+{_HEX}{{0,4}}:[0-9a-fA-FxX:.]{{0,60}}(?!\S)",
-    re.ASCII,
-)
-_BEGUN = re.compile(rf"\s*(?P<word>[A-Za-z_][\w.-]*)(?:\s+[0-9]{{1,3}}(?:\s+[0-9]{{1,5}}(?:\s+{_HEX}{{1,4}})?)?)?\s*")
-# Behind the last column may be a note that shows that it is one. A bare word is a piece of the row.
-_REST = re.compile(r"[^\S\n]+\w", re.ASCII)
-_WRAPPED = re.compile(r"\s*\n[^\S\n]*[A-Za-z][\w.@:-]*[^\S\n]*(?:\n|$)", re.ASCII)
-_FULL_GID = re.compile(rf"(?<![\w:]){_HEX}{{4}}(?::{_HEX}{{4}}){{7}}(?![\w:])", re.ASCII)
+_HEADER = re.compile(r"DEV\s+PORT\s+INDEX\s+GID\s.*|[-\s]+")
 _COUNT = re.compile(r"n_gids_found=([0-9]{1,6})")
-_HEADER = re.compile(r"DEV\s+PORT\s+INDEX\s+GID")
-_COMMAND_LINE = re.compile(r"(?:.*[$#>%~\]:]\s*)?(?:sudo\s+)?(?:/[\w./-]*/)?show_gids(?:\s+-\S+|\s+[\w.]+)?|\S*[$#>%]")
-_NETDEV_BYTES = 15  # IFNAMSIZ - 1
-_WHERE = "output of show_gids"
-_REMEDY = "Use source: sysfs, which needs no tool, or pass the complete output of one run"
 
 
 def parse(text: str) -> list[Gid]:
     """What ``show_gids`` printed: its entries by device and port in the order of the text, by index within a port.
 
-    The script lists indices in lexical order (0, 1, 10, 11, 2) or numeric, with tabs or, once pasted, with blanks; its
-    IPv4 column is ignored, since it is wrong for GIDs that begin with 0000 and are not mapped. A closing
-    ``n_gids_found=<N>`` must agree with the number of rows, since a cut table would hide candidates; without that line
-    (a few pasted rows) nothing is checked. Raises :class:`SparkError` for a wrong count, for a GID outside a row, for
-    two different entries with the same index, for a row that is cut or wrapped (every revision prints the version of
-    each GID), and for text that is no output of the script.
+    The script lists indices in lexical order (0, 1, 10, 11, 2) or numeric; its IPv4 column is ignored, since it is
+    wrong for GIDs that begin with 0000 and are not mapped. Raises :class:`SparkError` for a row that cannot be read,
+    and where the count below the table is another one.
     """
-    raw, text = text, _clean(text)
-    entries: dict[tuple[str, int, int], Gid] = {}
-    start = 0
-    for count in _COUNT.finditer(text):
-        rows = _rows(text[start : count.start()])
-        if len(rows) != int(count[1]):
+    found: list[Gid] = []
+    for line in filter(None, map(str.strip, text.splitlines())):
+        row, count = _ROW.fullmatch(line), _COUNT.fullmatch(line)
+        if row:
+            device, port, index, gid = row["device"], int(row["port"]), int(row["index"]), row["gid"].lower()
+            found.append(Gid(device, port, index, gid, int(row["version"]), row["netdev"]))
+        elif not _HEADER.fullmatch(line) and not (count and int(count[1]) == len(found)):
             raise SparkError(
-                f"the table says n_gids_found={int(count[1])} but has {len(rows)} row(s): part of it is missing",
-                _WHERE,
-                _REMEDY,
+                f"cannot read {line[:160]!r} behind {len(found)} row(s)",
+                "output of show_gids",
+                "Use source: sysfs, which needs no tool",
             )
-        _add(entries, rows)
-        start = count.end()
-    _add(entries, _rows(text[start:]))
-    _not_cut(text[start:], entries.values())
-    if not entries and not start:
-        _check_silence(raw)
-    order = {key: number for number, key in enumerate(dict.fromkeys((g.device, g.port) for g in entries.values()))}
-    return sorted(entries.values(), key=lambda g: (order[g.device, g.port], g.index))
-
-
-def _clean(text: str) -> str:
-    text = re.sub(r"\x1b(?:\[[0-9;]*[A-Za-z]|[()][A-Z0-9])", "", text)
-    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\xa0", " ")
-    text = re.sub(r"(?m)^(?:[ \t]*[>|#*])+[ \t]*", "", text)  # marks of quoting
-    return text.replace("n_gids_found=", "\nn_gids_found=")  # glued to the last row
-
-
-def _rows(text: str) -> list[Gid]:
-    matches = list(_ROW.finditer(text))
-    _no_gid_in(text[: matches[0].start()] if matches else text)
-    for match, end in zip(matches, [*(later.start() for later in matches[1:]), len(text)]):
-        rest = text[match.end() : end]
-        _no_gid_in(rest)
-        if not match["version"] or _REST.match(rest) or (not match["netdev"] and _WRAPPED.match(rest)):
-            line = " ".join((match[0] + rest).split())[:160]
-            raise SparkError(f"the row {line!r} is cut, wrapped or damaged behind its GID", _WHERE, _REMEDY)
-    return [_from_row(match) for match in matches]
-
-
-def _no_gid_in(rest: str) -> None:
-    stray, cut = _FULL_GID.search(rest), _CUT.search(rest)
-    if stray:
-        raise SparkError(f"the GID {stray.group()} is not in a row of the table", _WHERE, _REMEDY)
-    if cut:
-        raise SparkError(f"the row {' '.join(cut.group().split())[:160]!r} is cut within its GID", _WHERE, _REMEDY)
-
-
-def _not_cut(rest: str, entries: Iterable[Gid]) -> None:
-    """Where the text ends with what may be the first words of one more row, that row would be lost."""
-    begun = _BEGUN.fullmatch(rest.rpartition("\n")[2])
-    if begun and any(entry.device.startswith(begun["word"][:4]) for entry in entries):
-        raise SparkError(f"the text ends within a row: {begun.group().strip()[:160]!r}", _WHERE, _REMEDY)
-
-
-def _from_row(match: re.Match[str]) -> Gid:
-    netdev = match["netdev"]
-    if netdev and len(netdev) > _NETDEV_BYTES:
-        raise SparkError(
-            f"{netdev[:40]!r} is no netdev name, it has more than {_NETDEV_BYTES} characters (rows glued together?)",
-            _WHERE,
-            _REMEDY,
-        )
-    gid = match["gid"].lower()
-    if "::" in gid:
-        try:
-            gid = ipaddress.IPv6Address(gid).exploded
-        except ValueError as exc:
-            raise SparkError(f"{gid!r} is no GID", _WHERE, _REMEDY) from exc
-    return Gid(
-        device=match["device"],
-        port=int(match["port"]),
-        index=int(match["index"]),
-        gid=gid,
-        version=int(match["version"]) if match["version"] else None,
-        netdev=netdev,
-    )
-
-
-def _add(entries: dict[tuple[str, int, int], Gid], rows: Iterable[Gid]) -> None:
-    for row in rows:
-        known = entries.setdefault((row.device, row.port, row.index), row)
-        if known != row:
-            raise SparkError(
-                f"index {row.index} of {row.device} port {row.port} is listed twice with different content",
-                _WHERE,
-                "Pass the output of one machine at a time",
-            )
-
-
-def _check_silence(text: str) -> None:
-    if _HEADER.search(text):
-        raise SparkError("the table is cut behind its header", _WHERE, _REMEDY)
-    for line in map(str.strip, text.splitlines()):
-        if line and not line.startswith("#") and not _COMMAND_LINE.fullmatch(line):
-            raise SparkError(f"no GID table in the text; it says {line[:160]!r}", _WHERE, _REMEDY)
+    order = {key: number for number, key in enumerate(dict.fromkeys((gid.device, gid.port) for gid in found))}
+    return sorted(found, key=lambda gid: (order[gid.device, gid.port], gid.index))
 
 
 # --- selection -------------------------------------------------------------------------------------------------------
@@ -374,7 +263,7 @@ def nccl_choice(table: Sequence[Gid], family: str, roce_version: int, networks: 
 
 def _fits(gid: Gid, family: str, networks: Sequence[Network]) -> bool:
     address = gid.address
-    return gid.family == family and (not networks or (address is not None and any(address in n for n in networks)))
+    return gid.family == family and (not networks or any(address in network for network in networks))
 
 
 def _tables(gids: Iterable[Gid]) -> dict[tuple[str, int], list[Gid]]:

@@ -144,7 +144,6 @@ def test_the_command_has_nothing_to_say(sysfs: SysfsTree, tool: Path) -> None:
     ("script", "words"),
     [
         ("echo 'bash: ip: command not found' >&2; exit 3", ["exit code 3", "ip: command not found", "source: sysfs"]),
-        ("echo nonsense", ["no row in the text", "nonsense"]),
         ("echo 'a port 1 ==> b (Sideways)'", ["cannot read the row"]),
     ],
 )

@@ -8,8 +8,6 @@ import contextlib
 import errno
 import ipaddress
 import os
-import re
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -60,17 +58,12 @@ def table(*addresses: str, **more: object) -> list[Gid]:
         (LOCAL, None, "ipv6", True),
         ("fe80:0000:0000:0001:4ebb:47ff:fe2e:104f", None, "ipv6", False),
         ("fd00:0000:0000:0000:0000:0000:0000:0001", None, "ipv6", False),
-        ("0000:0000:0000:0000:0000:ffff:xxxx:xxxx", None, "ipv4", False),
-        ("fe80:0000:0000:0000:xxxx:xxxx:xxxx:xxxx", None, "ipv6", True),
     ],
 )
 def test_what_a_gid_means(text: str, ipv4: str | None, family: str, link_local: bool) -> None:
     entry = gid(3, text)
     assert (entry.ipv4, entry.family, entry.link_local) == (ipv4, family, link_local)
-    if "x" in text:
-        assert entry.address is None
-    else:
-        assert entry.address == ipaddress.ip_address(ipv4 or text)
+    assert entry.address == ipaddress.ip_address(ipv4 or text)
 
 
 def test_an_entry_as_mapping_and_text() -> None:
@@ -180,17 +173,6 @@ def test_upper_case_digits(sysfs: SysfsTree) -> None:
     assert [g.gid for g in read(sysfs.root)] == [LOCAL]
 
 
-@given(st.dictionaries(st.sampled_from(["gids/0", "gids/x", "gid_attrs/types/0", "gid_attrs/ndevs/0", "state"]),
-                       st.binary(max_size=40)))  # fmt: skip
-def test_any_content_gives_a_result(tmp_path_factory: pytest.TempPathFactory, content: dict[str, bytes]) -> None:
-    tree = SysfsTree(tmp_path_factory.mktemp("sys"))
-    for name, data in content.items():
-        tree.write(f"class/infiniband/d/ports/1/{name}", data)
-    active_ports(tree.root)
-    for entry in read(tree.root):
-        entry.as_dict()
-
-
 # --- the tool's text -------------------------------------------------------------------------------------------------
 
 DIALECTS = {
@@ -202,18 +184,8 @@ DIALECTS = {
         gid(10, "fd00::9", 1, netdev="enp1s0f0np0.77"),
         Gid("mlx5_9", 2, 0, "fe80:0000:0000:0000:9440:c9ff:ff8c:a09d", 1, None),
     ],
-    "blanks.txt": [
-        gid(0, "fe80:0000:0000:0000:xxxx:xxxx:xxxx:xxxx", 1),
-        gid(3),
-        gid(0, "fe80:0000:0000:0000:9440:c9ff:ff8c:a09d", 1, device="rocep1s0f1", netdev=None),
-    ],
-    "slim_one_device.txt": [gid(1, LOCAL), gid(3)],
     "empty.txt": [],
-    "rows_only.txt": [gid(1, LOCAL), gid(3)],
-    "wrapped.txt": [gid(3), gid(1, LOCAL, device="roceP2p1s0f0", netdev="enP2p1s0f0np0")],
     "false_ipv4.txt": [gid(4, "0000:0000:0000:0000:0000:0000:c0a8:0101")],
-    "glued_count.txt": [gid(3)],
-    "short_notation.txt": [gid(1, LOCAL), gid(3)],
 }
 
 
@@ -222,103 +194,29 @@ def test_dialects(fixtures: Path, name: str) -> None:
     assert parse((fixtures / "show_gids" / name).read_bytes().decode()) == DIALECTS[name]
 
 
-def test_every_fixture_is_used(fixtures: Path) -> None:
-    assert sorted(path.name for path in (fixtures / "show_gids").iterdir()) == sorted([*DIALECTS, "cut.txt"])
-
-
-def test_a_cut_table_is_an_error(fixtures: Path) -> None:
-    with pytest.raises(SparkError, match="says n_gids_found=2 but has 1 row") as raised:
-        parse((fixtures / "show_gids" / "cut.txt").read_text())
-    assert raised.value.where == "output of show_gids"
-    assert "complete output" in raised.value.remedy
-
-
 ROW = f"rocep1s0f0\t1\t3\t{MAPPED}\t10.11.12.13  \tv2\t{NETDEV}"
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    "text",
     [
-        ("", []),
-        ("\n \n", []),
-        ("ops@n1:~$ show_gids\nops@n1:~$", []),
-        ("# show_gids mlx5_0", []),
-        ("show_gids --dev=mlx5_0", []),
-        ("n_gids_found=0", []),
-        (ROW, [gid(3)]),
-        (ROW.replace("\t", " "), [gid(3)]),
-        (f"{ROW}\r\n", [gid(3)]),
-        (f"x\r{ROW}\r{ROW.replace('rocep1s0f0', 'a')}\r", [gid(3), gid(3, device="a")]),
-        ("# captured on a machine without a cable", []),
-        (f"{ROW}\n{ROW}\n", [gid(3)]),
-        (f"{ROW}\nn_gids_found=1\n{ROW}\nn_gids_found=1\n", [gid(3)]),
-        (f"> | {ROW}", [gid(3)]),
-        (f"\x1b[1m{ROW}\x1b[0m", [gid(3)]),
-        (ROW.replace("\t", "\xa0\xa0"), [gid(3)]),
-        (ROW.replace("v2", "IB/RoCE v1"), [gid(3, version=1)]),
-        (ROW.replace("v2", "V1"), [gid(3, version=1)]),
-        (ROW.replace("10.11.12.13", "10.x.x.x"), [gid(3)]),
-        (ROW.replace("v2", "v2\x1b(B"), [gid(3)]),
-        (ROW.upper().replace("ROCEP", "rocep").replace("S0F0\t", "s0f0\t").replace("ENP1s0f0NP0", NETDEV),
-         [gid(3, netdev="ENP1S0F0NP0")]),
-        (f"{ROW} (the fabric)", [gid(3)]),
-        (f"{ROW} # note", [gid(3)]),
-        (ROW.replace(NETDEV, "# no netdev"), [gid(3, netdev=None)]),
-        (ROW.replace(NETDEV, "\u2190 IB"), [gid(3, netdev=None)]),
-        (ROW.replace(NETDEV, "\nops@n1:~$ "), [gid(3, netdev=None)]),
-        (ROW.replace("10.11.12.13", "1.2.3.4"), [gid(3)]),
-        (ROW.replace(NETDEV, "a" * 15), [gid(3, netdev="a" * 15)]),
-        (ROW.replace(NETDEV, "br@x:1.5"), [gid(3, netdev="br@x:1.5")]),
-        (ROW.replace("\t3\t", "\t1023\t"), [gid(1023)]),
+        "bash: show_gids: command not found",
+        f"{ROW}\nn_gids_found=2",
+        f"GID 3 {MAPPED}",
+        ROW.replace("\tv2\t", "\t\t"),
+        ROW[: ROW.index(MAPPED) + 20],
     ],
-)  # fmt: skip
-def test_text(text: str, expected: list[Gid]) -> None:
-    assert parse(text) == expected
+)
+def test_text_that_cannot_be_read(text: str) -> None:
+    with pytest.raises(SparkError, match="cannot read") as raised:
+        parse(text)
+    assert raised.value.where == "output of show_gids"
 
 
 def test_devices_keep_their_order_and_indices_get_numeric() -> None:
     rows = [gid(i, f"10.0.0.{i + 1}", device=d) for d in ("z", "a") for i in (0, 1, 10, 11, 2)]
     text = "\n".join(f"{g.device} 1 {g.index} {g.gid} {g.ipv4} v2 {NETDEV}" for g in rows)
     assert [(g.device, g.index) for g in parse(text)] == [(d, i) for d in ("z", "a") for i in (0, 1, 2, 10, 11)]
-
-
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("bash: show_gids: command not found", "no GID table in the text; it says 'bash: show"),
-        ("y" * 400, f"it says '{'y' * 160}'"),
-        ("\nshow_gids will print gids table for all RDMA devices", "it says 'show_gids will print"),
-        (f"{ROW}\nn_gids_found=12", "says n_gids_found=12 but has 1 row(s): part of it is missing"),
-        ("n_gids_found=1", "says n_gids_found=1 but has 0 row(s)"),
-        (f"{ROW}\nn_gids_found=1\n{ROW}\nn_gids_found=3", "says n_gids_found=3 but has 1 row(s)"),
-        (f"GID 3 {MAPPED}", f"the GID {MAPPED} is not in a row"),
-        (f"{MAPPED}\n{ROW}", f"the GID {MAPPED} is not in a row"),
-        (f"{ROW}\n{LOCAL}", f"the GID {LOCAL} is not in a row"),
-        (f"rocep1s0f0 one 3 {MAPPED}", "is not in a row"),
-        (ROW.replace(NETDEV, "a" * 16), "'aaaaaaaaaaaaaaaa' is no netdev name, it has more than 15 characters"),
-        ("rocep1s0f0 1 3 ::ffff:10.11.12.999 v2 eth0", "'::ffff:10.11.12.999' is no GID"),
-        ("rocep1s0f0 1 3 1::2::3 v2 eth0", "'1::2::3' is no GID"),
-        # A row that was cut, wrapped or made unreadable.
-        (ROW.replace("\tv2\t", "\t\t"), "is cut, wrapped or damaged"),
-        (ROW.replace("\tv2", "\tv3"), "is cut, wrapped or damaged"),
-        (ROW[: ROW.index("v2") + 1], "is cut, wrapped or damaged"),
-        (ROW[: ROW.index(".12.13")], "is cut, wrapped or damaged"),
-        (ROW[: ROW.index("v2")], "is cut, wrapped or damaged"),
-        (ROW[: ROW.index(MAPPED) + 20], "is cut within its GID"),
-        ("DEV     PORT    INDEX   GID      IPv4   VER  DEV", "the table is cut behind its header"),
-        (ROW.replace("10.11.12.13", "<ip>"), "is cut, wrapped or damaged"),
-        (ROW.replace(NETDEV, "\n " + NETDEV), "is cut, wrapped or damaged"),
-        (ROW.replace(NETDEV, "\n " + NETDEV) + "\nn_gids_found=1", "is cut, wrapped or damaged"),
-        (ROW.replace(NETDEV, "IB port"), "is cut, wrapped or damaged"),
-        (f"{ROW}\n{ROW.replace('v2', 'v1')}", "index 3 of rocep1s0f0 port 1 is listed twice with different content"),
-    ],
-)  # fmt: skip
-def test_text_that_cannot_be_read(text: str, found: str) -> None:
-    with pytest.raises(SparkError) as raised:
-        parse(text)
-    assert found in str(raised.value)
-    assert raised.value.where == "output of show_gids"
-    assert raised.value.remedy
 
 
 def render(gids: Sequence[Gid]) -> str:
@@ -347,57 +245,14 @@ GIDS = st.builds(
     version=st.sampled_from([1, 2]),
     netdev=st.one_of(st.none(), NAMES),
 )
-LAYOUTS = st.sampled_from(
-    [
-        lambda text: text,
-        lambda text: text.replace("\n", "\r\n"),
-        lambda text: re.sub(r"\t+", "    ", text),
-        lambda text: "".join(f"# {line}\n" for line in text.splitlines()),
-        lambda text: f"ops@n1:~$ show_gids\n{text}ops@n1:~$ exit",
-        lambda text: text.replace("\nn_gids", "n_gids"),
-    ]
-)
 
 
-@given(st.lists(GIDS, max_size=8, unique_by=lambda g: (g.device, g.port, g.index)), LAYOUTS)
-def test_round_trip(gids: list[Gid], layout: object) -> None:
-    parsed = parse(layout(render(gids)))  # type: ignore[operator]
+@given(st.lists(GIDS, max_size=8, unique_by=lambda g: (g.device, g.port, g.index)))
+def test_round_trip(gids: list[Gid]) -> None:
+    parsed = parse(render(gids))
     assert sorted(parsed, key=str) == sorted(gids, key=str)
     for one, other in zip(parsed, parsed[1:]):
         assert (one.device, one.port) != (other.device, other.port) or one.index < other.index
-
-
-FRAGMENTS = st.sampled_from(
-    ["mlx5_0", "1", "3", MAPPED, LOCAL, "::ffff:1.2.3.4", "::", "10.0.0.1", "v1", "v2", "eth0", "n_gids_found=", "DEV",
-     "\n", "\t", " ", ">", "#", "<-", ":"]
-)  # fmt: skip
-FRAGMENT_LISTS = st.lists(FRAGMENTS, max_size=30)
-
-
-@given(st.one_of(st.text(), FRAGMENT_LISTS.map(" ".join), FRAGMENT_LISTS.map("".join)))
-def test_any_text_gives_a_result_or_one_clear_error(text: str) -> None:
-    try:
-        for entry in parse(text):
-            entry.as_dict()
-    except SparkError as exc:
-        assert exc.found and exc.where and exc.remedy
-
-
-@given(st.binary())
-def test_any_bytes_give_a_result_or_one_clear_error(data: bytes) -> None:
-    with contextlib.suppress(SparkError):
-        parse(data.decode("utf-8", "surrogateescape"))
-
-
-GARBAGE = ("a 1 1 ", "$", ":", "0:", "0000:", "1.", "a 1 1 0::", "a 1 1 ::", " ", "\n>", "n_gids_found=1")
-
-
-@pytest.mark.parametrize("part", GARBAGE)
-def test_long_garbage_does_not_take_long(part: str) -> None:
-    start = time.process_time()
-    with contextlib.suppress(SparkError):
-        parse(part * (20000 // len(part)))
-    assert time.process_time() - start < 2
 
 
 # --- selection -------------------------------------------------------------------------------------------------------
@@ -430,8 +285,6 @@ def test_long_garbage_does_not_take_long(part: str) -> None:
          {"netdevs": [NETDEV]}, 3),
         # Holes and disorder.
         ([gid(9), gid(8, version=1), gid(0, LOCAL, 1)], {}, 9),
-        # Masked by whoever pasted it: the address is unknown, the family is not.
-        ([gid(3, "0000:0000:0000:0000:0000:ffff:xxxx:xxxx")], {}, 3),
     ],
 )  # fmt: skip
 def test_the_index_that_nccl_takes(entries: list[Gid], criteria: dict[str, object], index: int) -> None:

@@ -6,14 +6,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import perftest, show_gids
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ping import Probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Rdma
@@ -588,49 +586,6 @@ def test_the_record_has_the_slower_direction_of_each_half() -> None:
     }
 
 
-# --- what was captured in public -------------------------------------------------------------------------------------
-
-# By capture of perftest: the cause on machines whose fabric is planned with MTU 9000; empty: no alarm.
-CAPTURED = {
-    "two_interleaved": "",
-    "both_directions_warning": "",
-    "four_queues": "wrong_mtu",
-    "rdma_cm": "wrong_mtu",
-    "cpu_column": "wrong_mtu",
-    "run_infinitely": "wrong_mtu",
-    "all_sizes": "wrong_mtu",
-    "degraded": "nic_degraded",
-    "json": "nic_degraded",
-    "latency_read_warnings": "",
-    "latency_write": "wrong_mtu",
-    "soft_roce_mib": "",
-}
-
-
-@pytest.mark.parametrize("name", CAPTURED)
-def test_captures_of_perftest(name: str) -> None:
-    report = perftest.parse((CAPTURES / f"{name}.txt").read_text())
-    last, soft = report.rows[-1], report.device == "rxe0"
-    figures = Figures(rdma_mtu=report.rdma_mtu or 4096)
-    if last.microseconds:
-        figures.latency = last.microseconds
-    else:
-        figures.alone = {A: last.average_gbps}
-        figures.together = {A: min(last.average_gbps, 98.0)}
-    facts = fabric(2)
-    if soft:  # its interface had the MTU 1500
-        facts = {h: replace(f, rails=tuple(replace(r, mtu=1500) for r in f.rails)) for h, f in facts.items()}
-    found = told(judged(figures, facts, both(software=list(DEVICES)) if soft else None))
-    if CAPTURED[name] == "nic_degraded":
-        found.pop("wrong_mtu", None)
-    assert list(found) == [cause for cause in [CAPTURED[name]] if cause]
-    # The same machines with MTU 1500 on purpose: nothing to say.
-    planned = {h: replace(f, rails=tuple(replace(r, mtu=1500) for r in f.rails)) for h, f in facts.items()}
-    assert set(told(judged(figures, planned, both(software=list(DEVICES)) if soft else None))) == set(found) - {
-        "wrong_mtu"
-    }
-
-
 def test_five_nodes_with_four_halves_each() -> None:
     """proficio-dev, 2026: two cables of 100G per machine, 46.28 Gb/s over each of four halves, 185 together."""
     names = (A, B, "rocep1s0f1", "roceP2p1s0f1")
@@ -653,40 +608,3 @@ def test_five_nodes_with_four_halves_each() -> None:
     found = judged(Figures(alone=dict.fromkeys(names, 92.0), together=dict.fromkeys(names, 46.28)), facts)
     assert told(found) == {}
     assert {one.value for one in found.verdicts if one.check == "rdma_together"} == {185.12}
-
-
-def test_a_link_of_100g_as_ethtool_names_it() -> None:
-    said = "\tSpeed: 100000Mb/s\n"  # NVIDIA, dgx-spark-playbooks, multi-sparks-through-switch
-    match = re.search(r"Speed: (\d+)Mb/s", said)
-    assert match
-    speed = int(match[1]) / 1000
-    ports = both(ports=[port(A, speed_gbps=speed), port(B, speed_gbps=speed)])
-    found = judged(Figures(together={A: 49.0, B: 49.0}), ready=ports)
-    (one,) = [verdict for verdict in found.verdicts if verdict.cause]
-    assert one.cause == "link_100g" and "the link runs at 100 Gb/s, expected 200" in one.evidence[0]
-
-
-# Captures of show_gids, condensed: device, index, GID, version. Addresses of the plan by device; what it means.
-LOCAL, FIRST, SECOND = "fe80::4a21:bff:fe96:4cb", "192.168.100.10", "192.168.101.10"
-TABLES = {
-    "index 3 on both halves": (
-        f"{A} 1 1 {LOCAL} v2 n\n{A} 1 3 ::ffff:{FIRST} v2 n\n{B} 1 3 ::ffff:{SECOND} v2 n\n",
-        "",
-    ),
-    "an IPv6 address moved one to 5": (
-        f"{A} 1 3 fe80::9c1d:5b7e:2a44:8f10 v2 n\n{A} 1 5 ::ffff:{FIRST} v2 n\n{B} 1 3 ::ffff:{SECOND} v2 n\n",
-        "",
-    ),
-    "a half with link-local entries only": (f"{A} 1 1 {LOCAL} v2 n\n{B} 1 3 ::ffff:{SECOND} v2 n\n", "gid_missing"),
-    "both addresses in one subnet, planned otherwise": (
-        f"{A} 1 3 ::ffff:{FIRST} v2 n\n{B} 1 3 ::ffff:192.168.100.14 v2 n\n",
-        "gid_missing",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_captures_of_gid_tables(name: str) -> None:
-    text, cause = TABLES[name]
-    table = [gid.as_dict() for gid in show_gids.parse(text)]
-    assert list(told(judged(Figures(), ready={"spark1": {"gids": table}}))) == [cause for cause in [cause] if cause]
