@@ -22,6 +22,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
     refusal,
     warnings,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.reach import Unreached
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, awx_job, border, settled
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.login import VARIABLES, configured
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
@@ -178,8 +179,7 @@ class ActionModule(ActionBase):
                 else:
                     failures[host] = reason(read)
                     hosts[host] = {**configured(), **hosts[host]}
-                said = border.read(answers.REACH, variables.get(args["reach_variable"]) or {}, host, refused)
-                reach[host] = (said or {}).get("unreached") or []
+                reach[host] = _unreached(variables.get(args["reach_variable"]) or {}, host, refused)
                 heard = variables.get(args["heard_variable"]) or {}
                 if heard.get("heard") is not None:
                     try:
@@ -209,3 +209,11 @@ class ActionModule(ActionBase):
             neighbors=neighbors,
             followed=frozenset(args["followed_layers"]),
         )
+
+
+def _unreached(answer: Mapping[str, Any], host: str, refused: list[Finding]) -> list[Unreached]:
+    try:
+        return calls.read("reach", answer, host).unreached  # type: ignore[no-any-return]
+    except SparkError as exc:
+        refused.append(Finding(host, exc.found, exc.remedy))
+        return []

@@ -77,6 +77,14 @@ def main() -> None:
 
 def carried() -> None:
     """Never called: Ansible sends what it finds imported, and which of it is loaded the call decides."""
+    from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import apply as access  # noqa: F401
+    from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import (  # noqa: F401
+        discover,
+        fail2ban,
+        host_key,
+        node,
+        port_filter,
+    )
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import (  # noqa: F401
         image_copy,
         look,
@@ -92,7 +100,9 @@ def carried() -> None:
         traffic,
     )
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import apply as gateway  # noqa: F401
-    from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import packages  # noqa: F401
+    from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import packages, secret  # noqa: F401
+    from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os import stabilization, update  # noqa: F401
+    from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import reach  # noqa: F401
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support import capture  # noqa: F401
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import observe, store  # noqa: F401
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._web_ui import data  # noqa: F401

@@ -157,7 +157,7 @@ node:
           numbers of our accounts; names our lines in C(/etc/hosts).
         - plan is the identity of the kept engine plan; peermem whether nothing loads nvidia-peermem; qos whether none
           of a QoS profile is left; secrets a mark and the owner of Ray's token, which do not tell it.
-        - bandwidth and peer are of what the bandwidth test and M(sparkmatrix.cluster.access_node)
+        - bandwidth and peer are of what the bandwidth test and the call C(peer)
           return.
       type: dict
     nccl: {description: 'With O(parts=nccl): system (version of the package), settings per file.', type: dict}

@@ -70,7 +70,7 @@ options:
     type: str
     default: __preflight_answer
   reach_variable:
-    description: Variable that holds the result of M(sparkmatrix.cluster.management_reach) on every host.
+    description: Variable that holds the result of the call C(reach) on every host.
     type: str
     default: __preflight_reach
   heard_variable:

@@ -286,8 +286,8 @@ ENTRIES: dict[str, Callable[[Any], set[Any]]] = {
     "_qos/dcb:parse_ets": lambda found: set(found.items()),
     "_qos/dcb:parse_buffer": lambda found: set(found.items()),
     "_qos/dcb:parse_dcbx": lambda owner: {owner},
-    "_base/network:parse_addresses": lambda found: {one["name"] for one in found or ()},
-    "_base/network:parse_routes": lambda found: {one["dst"] for one in found or ()},
+    "_base/network:parse_addresses": lambda found: {one.name for one in found or ()},
+    "_base/network:parse_routes": lambda found: {one.dst for one in found or ()},
     "_engine/ray_cluster:parse": lambda found: {str(node) for node in found[0] or ()},
     "_nccl/results:read": lambda runs: {(run.test, row.bytes) for run in runs for row in run.rows},
 }

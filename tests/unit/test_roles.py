@@ -172,10 +172,9 @@ def test_the_changelog_lists_the_modules_for_users():
     releases = yaml.safe_load((ROOT / "changelogs/changelog.yaml").read_text())["releases"].values()
     listed = [entry["name"] for release in releases for entry in release.get("modules", ())]
     text = (ROOT / "docs/modules.md").read_text()
-    gone = yaml.safe_load((ROOT / "meta/runtime.yml").read_text())["plugin_routing"]["modules"]
-    assert len(listed) == len(set(listed)) and set(listed) - set(gone) == set(
-        re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
-    )
+    gone = set(yaml.safe_load((ROOT / "meta/runtime.yml").read_text())["plugin_routing"]["modules"])
+    there = set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
+    assert len(listed) == len(set(listed)) and set(listed) - gone == there
     assert (ROOT / "changelogs/fragments").is_dir(), "antsibull-changelog wants it"
 
 
@@ -285,7 +284,7 @@ def test_an_answer_that_decides_it_is_found(task):
 
 def test_a_task_with_a_secret_is_kept_out_of_the_log():
     """Those that make, copy or remove one, and what a module returns as ``secret``; who only looks gets none."""
-    secret = re.compile(r"cluster_secret|\.secret\b")
+    secret = re.compile(r"'call': 'secret'|\.secret\b")
     files = [path for room in ("roles", "playbooks") for path in (ROOT / room).rglob("*.yml")]
     tasks = [one for path in files for one in mappings(yaml.load(path.read_text(), yaml.BaseLoader))]
     handle = [one for one in tasks if any("." in key and secret.search(f"{key} {one[key]}") for key in one)]

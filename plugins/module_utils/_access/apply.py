@@ -23,10 +23,18 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import rollback, ufw
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import sshd as access_sshd
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
+    Diff,
+    Flag,
+    Word,
+    WordOrEmpty,
+    Words,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, alone
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import ssh_connection
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import (
     File,
     State,
@@ -45,16 +53,22 @@ LAYER = "access"
 
 @dataclass(frozen=True)
 class Wanted:
-    """``sshd``: settings of the drop-in, empty: no drop-in. ``rules``: per layer; those of ``access`` are kept exact,
-    those of other layers are placed together with the first one that drops what is not allowed, so that a running
-    cluster goes on; later the layers keep their own. ``connection``: SSH_CONNECTION of this run."""
+    """``sshd``: settings of the drop-in, empty: no drop-in. ``rules``: per layer, as ``ufw show added`` prints them
+    without ``ufw``; those of ``access`` are kept exact, those of other layers are placed together with the first one
+    that drops what is not allowed, so that a running cluster goes on; later the layers keep their own.
 
+    ``absent`` gives back what was there before the first change. ``transaction``: confirm this change, which an earlier
+    call has returned, and do nothing else; ``elsewhere``: for Ansible on the node itself, another machine has tested a
+    login."""
+
+    state: str = field(default="present", metadata=document.one_of("present", "absent"))
     sshd: Mapping[str, str] = field(default_factory=dict)
     firewall: bool = False
-    ssh_sources: Sequence[str] = ()
-    rules: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    connection: Sequence[str] = ()
+    ssh_sources: tuple[str, ...] = ()
+    rules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     rollback_seconds: float = SECONDS
+    transaction: str = ""
+    elsewhere: bool = False
 
 
 @dataclass
@@ -63,32 +77,43 @@ class Outcome:
     rules that a layer had before. ``settled``: by layer a mark of the rules that it has, as :func:`marks` makes
     it; of those asked for only where these are exactly the rules."""
 
-    changes: list[str] = field(default_factory=list)
-    diff: list[dict[str, Any]] = field(default_factory=list)
-    transaction: str = ""
-    previous: list[str] = field(default_factory=list)
-    settled: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def changed(self) -> bool:
-        return bool(self.changes)
+    changed: Flag = False
+    changes: list[Words] = field(default_factory=list)
+    diff: Diff = field(default_factory=list)
+    transaction: WordOrEmpty = ""
+    previous: list[Words] = field(default_factory=list)
+    settled: Mapping[Word, Word] = field(default_factory=dict)
 
     def note(self, line: str, header: str, before: str, after: str) -> None:
+        self.changed = True
         self.changes.append(line)
         self.diff.append({"before_header": header, "after_header": header, "before": before, "after": after})
 
 
 def marks(rules: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """Of the rules of each layer: small, since Ansible keeps it of each machine."""
-    return {layer: hashlib.sha256(" ".join(texts).encode()).hexdigest() for layer, texts in rules.items()}
+    return {layer: hashlib.sha256("\n".join(texts).encode()).hexdigest() for layer, texts in rules.items()}
 
 
-def reconcile(machine: Machine, wanted: Wanted, *, check_mode: bool = False) -> Outcome:
-    """Make ``wanted`` true. Raises :class:`SparkError`; then what was there before is back, or comes back by itself."""
+def ensure(request: Wanted, check: bool) -> Outcome:
+    machine = Machine()
+    connection = ssh_connection(machine) or ()
+    if request.transaction:
+        if not check:
+            rollback.confirm(machine, request.transaction, connection, elsewhere=request.elsewhere)
+        return Outcome()
+    if request.state == "absent":
+        return give_back(machine, check_mode=check)
+    return reconcile(machine, request, connection, check_mode=check)
+
+
+def reconcile(machine: Machine, wanted: Wanted, connection: Sequence[str] = (), *, check_mode: bool = False) -> Outcome:
+    """Make ``wanted`` true; ``connection``: SSH_CONNECTION of this run. Raises :class:`SparkError`; then what was there
+    before is back, or comes back by itself."""
     if check_mode:
-        return _Access(machine, wanted).compare()
+        return _Access(machine, wanted, connection).compare()
     with alone(machine, rollback.WHAT, rollback.LOCK):
-        return _Access(machine, wanted).apply()
+        return _Access(machine, wanted, connection).apply()
 
 
 def give_back(machine: Machine, *, check_mode: bool = False) -> Outcome:
@@ -106,8 +131,9 @@ def give_back(machine: Machine, *, check_mode: bool = False) -> Outcome:
 
 
 class _Access:
-    def __init__(self, machine: Machine, wanted: Wanted) -> None:
+    def __init__(self, machine: Machine, wanted: Wanted, connection: Sequence[str] = ()) -> None:
         self.machine = machine
+        self.connection = connection
         self.wanted = wanted
         self.outcome = Outcome()
         self.memory = _memory(machine)
@@ -141,6 +167,7 @@ class _Access:
         self.sshd_change = planned.changed
         if planned.changed and files:
             access_sshd.check(self.machine)
+        self.outcome.changed = planned.changed
         self.outcome.changes += planned.changed_paths
         self.outcome.diff += planned.diff
 
@@ -183,8 +210,8 @@ class _Access:
     def _ssh_ports(self) -> set[int]:
         """Every port at which sshd answers, the one that this run uses among them."""
         found = access_sshd.ports(self.machine)
-        if len(self.wanted.connection) == 4:
-            found.add(int(self.wanted.connection[3]))
+        if len(self.connection) == 4:
+            found.add(int(self.connection[3]))
         if not found:
             raise SparkError(
                 "the port of sshd is not known, so the firewall could not let it in; nothing was changed",
@@ -203,7 +230,7 @@ class _Access:
                 "ufw",
                 f"Remove it if nobody needs it (sudo ufw delete {in_the_way[0].text}), or set access_firewall: false",
             )
-        client = self.wanted.connection[0] if len(self.wanted.connection) == 4 else ""
+        client = self.connection[0] if len(self.connection) == 4 else ""
         if client and self.wanted.ssh_sources and not _within(client, self.wanted.ssh_sources):
             raise SparkError(
                 f"this run comes from {client}, and access_ssh_from allows only {', '.join(self.wanted.ssh_sources)}: "
@@ -225,7 +252,7 @@ class _Access:
                 [access_sshd.FILE, manifest_path(access_sshd.SET), MEMORY, *ufw.FILES],
                 active=self.have.active,
                 firewall=self.firewall_change,
-                connection=self.wanted.connection,
+                connection=self.connection,
             )
             self.outcome.transaction = armed.id
         try:
@@ -341,6 +368,18 @@ def _within(client: str, sources: Sequence[str]) -> bool:
         return False
     found = ipaddress.ip_address(address)
     return any(found in ipaddress.ip_network(source, strict=False) for source in sources)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """All rules of a layer, as ``ufw show added`` prints them without ``ufw`` and comment."""
+
+    layer: str
+    rules: tuple[str, ...] = ()
+
+
+def ensure_rules(request: Layer, check: bool) -> Outcome:
+    return layer_rules(Machine(), request.layer, request.rules, check_mode=check)
 
 
 def layer_rules(machine: Machine, layer: str, rules: Sequence[str], *, check_mode: bool = False) -> Outcome:

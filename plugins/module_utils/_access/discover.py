@@ -24,11 +24,18 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.host_key import several
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, Completed, Runner, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
+    Flag,
+    InterfaceOrEmpty,
+    WordOrEmpty,
+    Words,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import parse_effective
 
 MOST_ADDRESSES = 1024  # a /22; more is no home or rack network but a mistyped prefix
@@ -75,21 +82,32 @@ class Candidate:
     mDNS heard it, on the machine that asks; ``known_hosts``: its host keys, a line each. ``own``: it is of the computer
     that asks. ``likely``: its name is like those that Sparks are delivered with."""
 
-    address: str
-    name: str = ""
-    banner: str = ""
-    interface: str = ""
-    fingerprint: str = ""  # SHA256:…, of the best key
-    kind: str = ""  # of that key: ED25519, ECDSA or RSA
-    known_hosts: tuple[str, ...] = ()
-    own: bool = False
+    address: Words  # or what was named and is none
+    name: Words = ""
+    banner: Words = ""
+    interface: InterfaceOrEmpty = ""
+    fingerprint: WordOrEmpty = ""  # SHA256:…, of the best key
+    kind: WordOrEmpty = ""  # of that key: ED25519, ECDSA or RSA
+    known_hosts: tuple[Words, ...] = ()
+    own: Flag = False
 
     @property
     def likely(self) -> bool:
         return bool(_LIKELY.match(self.name))
 
-    def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "likely": self.likely}
+
+@dataclass(frozen=True)
+class Request:
+    """``where``: as of :func:`find`. ``confirmed``: fingerprints that somebody has read at the machines; candidates
+    then have the keys with these and no others."""
+
+    where: str = ""
+    confirmed: Annotated[tuple[str, ...], several] = ()
+
+
+@dataclass(frozen=True)
+class Found:
+    candidates: list[Candidate]
 
 
 @dataclass(frozen=True)
@@ -104,6 +122,11 @@ class Machine:
     likely: bool
     own: bool
     others: tuple[str, ...] = ()
+
+
+def look(request: Request, check: bool) -> Found:
+    found = find(request.where)
+    return Found([confirmed(one, request.confirmed) for one in found] if request.confirmed else found)
 
 
 def find(where: str = "", *, runner: Runner | None = None) -> list[Candidate]:
@@ -415,8 +438,7 @@ def _fingerprint(key: str) -> str:
     return f"SHA256:{base64.b64encode(hashlib.sha256(_blob(key)).digest()).decode('ascii').rstrip('=')}"
 
 
-def confirmed(item: Candidate, fingerprints: Iterable[str]) -> Candidate:
+def confirmed(item: Candidate, fingerprints: Sequence[str]) -> Candidate:
     """With those of its keys only that somebody has compared: whoever shows one of them need not have the others."""
-    known = [word.strip() for word in fingerprints]
-    lines = tuple(line for line in item.known_hosts if _fingerprint(line.split()[2]) in known)
+    lines = tuple(line for line in item.known_hosts if _fingerprint(line.split()[2]) in fingerprints)
     return replace(item, known_hosts=lines)

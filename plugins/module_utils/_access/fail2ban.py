@@ -16,10 +16,11 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, Runner, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Diff, Flag, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.settings import Settings
 
 SETTINGS = "access_fail2ban"
@@ -32,19 +33,31 @@ _KINDS = ("enabled", "units")
 _ITEM = re.compile(r"^[|`]- (\S+)$", re.MULTILINE)
 
 
+@dataclass(frozen=True)
+class Request:
+    """``ignore``: addresses that are never banned, beside loopback. ``absent`` is asked for after the jail's file is
+    gone."""
+
+    ignore: tuple[str, ...] = ()
+    state: str = field(default="present", metadata=document.one_of("present", "absent"))
+
+
 @dataclass
 class Outcome:
-    actions: list[str] = field(default_factory=list)
-    before: list[str] = field(default_factory=list)
-    after: list[str] = field(default_factory=list)
+    """What was done, or in check mode would be."""
 
-    @property
-    def changed(self) -> bool:
-        return bool(self.actions)
+    changed: Flag = False
+    actions: list[Words] = field(default_factory=list)
+    diff: Diff = field(default_factory=list)
 
-    @property
-    def diff(self) -> dict[str, Any]:
-        return {"before": "".join(f"{x}\n" for x in self.before), "after": "".join(f"{x}\n" for x in self.after)}
+    def note(self, *actions: str) -> None:
+        self.changed = self.changed or bool(actions)
+        self.actions += actions
+
+
+def ensure(request: Request, check: bool) -> Outcome:
+    jail = Jail(check_mode=check)
+    return jail.absent() if request.state == "absent" else jail.present(request.ignore)
 
 
 def networks(addresses: Iterable[str]) -> set[str]:
@@ -85,12 +98,14 @@ class Jail:
         wanted = networks([*LOOPBACK, *ignore])
         values = {"enabled": {SERVICE: "enabled"}, "units": {SERVICE: "active"}}
         done = self.settings.bring(values, _KINDS)
-        outcome = Outcome(actions=list(done.actions))
+        outcome = Outcome()
+        outcome.note(*done.actions)
         answers = self._wait() if not self.check_mode else self._client("ping").rc == 0
         now = self._ignored() if answers else set()
-        outcome.before, outcome.after = sorted(now), sorted(wanted)
+        lists = ("".join(f"{address}\n" for address in sorted(one)) for one in (now, wanted))
+        outcome.diff.append(dict(zip(("before", "after"), lists)))
         if now != wanted:
-            outcome.actions.append(f"reload the jail {JAIL}")
+            outcome.note(f"reload the jail {JAIL}")
             if not self.check_mode:
                 self._must("reload")
                 self._wait()
@@ -98,7 +113,7 @@ class Jail:
         banned = networks(self._must("get", JAIL, "banip").out.split()) & wanted if answers else set()
         for address in sorted(banned):
             # Banned before it was in the list; a reload keeps bans.
-            outcome.actions.append(f"unban {address}")
+            outcome.note(f"unban {address}")
             if not self.check_mode:
                 self._must("set", JAIL, "unbanip", str(ipaddress.ip_network(address).network_address))
         return outcome
@@ -108,11 +123,11 @@ class Jail:
         outcome = Outcome()
         if self.settings.load().empty:
             return outcome
-        outcome.actions.append(f"reload the jail {JAIL}")
+        outcome.note(f"reload the jail {JAIL}")
         # Before the record goes, so that a run that is cut off here does it again.
         if not self.check_mode and self._client("ping").rc == 0:
             self._must("reload")
-        outcome.actions += self.settings.bring({}, _KINDS).actions
+        outcome.note(*self.settings.bring({}, _KINDS).actions)
         return outcome
 
     # -- the server

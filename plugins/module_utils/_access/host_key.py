@@ -16,24 +16,33 @@ import re
 import shlex
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Flag, WordOrEmpty, Words
 
 # No authentication takes place, and no shared connection answers for the machine.
 _QUIET = ("BatchMode=yes", "ControlMaster=no", "ControlPath=none", "ConnectTimeout=10", "PreferredAuthentications=none")
 
 
+def several(value: Any) -> tuple[str, ...]:
+    """Fingerprints, which -e gives as one text with commas between them."""
+    texts = value.split(",") if isinstance(value, str) else value
+    return tuple(word for text in texts if (word := str(text).strip()))
+
+
 @dataclass(frozen=True)
 class Target:
-    """Where ssh goes: ``arguments`` are those that Ansible uses (``ansible_ssh_common_args`` and the like)."""
+    """Where ssh goes: ``arguments`` are texts that Ansible uses (``ansible_ssh_common_args`` and the like).
+    ``confirmed``: fingerprints (``SHA256:…``) that somebody has read at the machine."""
 
     host: str
     port: str = ""
     user: str = ""
-    arguments: Sequence[str] = ()
+    arguments: tuple[str, ...] = ()
+    confirmed: Annotated[tuple[str, ...], several] = ()
 
     @property
     def name(self) -> str:
@@ -45,7 +54,8 @@ class Target:
         own = [word for option in options for word in ("-o", option)]
         port = ["-p", self.port] if self.port else []
         user = ["-l", self.user] if self.user else []
-        return ["ssh", "-T", *own, *port, *user, *self.arguments, *words, self.host]
+        arguments = [word for text in self.arguments for word in shlex.split(text)]
+        return ["ssh", "-T", *own, *port, *user, *arguments, *words, self.host]
 
 
 @dataclass
@@ -53,22 +63,19 @@ class Judged:
     """``state``: known, changed, unknown, unreachable. ``fingerprint`` and ``kind`` of the key that was shown;
     ``forget``: the command that removes the one that is known."""
 
-    state: str
-    fingerprint: str = ""
-    kind: str = ""
-    complaint: str = ""
-    changed: bool = False
-    forget: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    state: WordOrEmpty = ""  # of a task that was skipped
+    fingerprint: WordOrEmpty = ""
+    kind: WordOrEmpty = ""
+    complaint: Words = ""
+    changed: Flag = False
+    forget: Words = ""
 
 
-def split(*texts: str) -> list[str]:
-    return [word for text in texts for word in shlex.split(text or "")]
+def ask(request: Target, check: bool) -> Judged:
+    return judge(request, check_mode=check)
 
 
-def judge(target: Target, confirmed: Sequence[str] = (), *, runner: Runner = run, check_mode: bool = False) -> Judged:
+def judge(target: Target, *, runner: Runner = run, check_mode: bool = False) -> Judged:
     """Compare; with a confirmed fingerprint, write the new key into the operator's known hosts."""
     found = _ask(target, runner)
     if found.state not in ("changed", "unknown"):
@@ -76,7 +83,7 @@ def judge(target: Target, confirmed: Sequence[str] = (), *, runner: Runner = run
     with tempfile.TemporaryDirectory() as scratch:
         file = os.path.join(scratch, "known_hosts")
         _offered(target, file, found, runner)
-        if not found.fingerprint or found.fingerprint not in confirmed:
+        if not found.fingerprint or found.fingerprint not in target.confirmed:
             return found
         found.changed = True
         if check_mode:

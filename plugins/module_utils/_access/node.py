@@ -14,17 +14,25 @@ import contextlib
 import glob
 import os
 import pwd
+import re
 import shutil
 import tempfile
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import fail2ban, sshd
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, paths, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
+    Flag,
+    KnownHosts,
+    Port,
+    PublicKey,
+    PublicKeyOrEmpty,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import ssh_connection
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import Network, ssh_connection
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import management
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import on_disk
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import settings as managed_settings
@@ -36,23 +44,48 @@ USER = "sparkmatrix-peer"  # the account that other nodes log in to, unless peer
 _REMEDY = "Install openssh-client"
 
 
+@dataclass(frozen=True)
+class Request:
+    """``absent`` removes the key; ``rotate``: make a new one, whatever is there; ``known_hosts``: tell them, too."""
+
+    state: str = field(default="present", metadata=document.one_of("present", "absent"))
+    user: str = USER
+    rotate: bool = False
+    known_hosts: bool = False
+
+
+def _end(value: Any) -> str:
+    """Of a connection: an address, which may not be known, or a port."""
+    return value if isinstance(value, str) and re.fullmatch("([0-9]{1,5})?", value) else strict.address(value)
+
+
+def left_out(value: Any) -> None:
+    """Not read with the rest: the fabric fact has a reader of its own, and one that is damaged must not hide all."""
+
+
 @dataclass
 class Look:
-    """``connection``: SSH_CONNECTION, or empty. ``public_key`` without comment; empty in check mode where none is.
-    ``network``: as ``node_info`` returns it."""
+    """``connection``: SSH_CONNECTION, or empty. ``public_key`` without comment; empty in check mode where none is."""
 
-    public_key: str = ""
-    host_keys: list[str] = field(default_factory=list)
-    connection: list[str] = field(default_factory=list)
-    ssh_ports: list[int] = field(default_factory=list)
-    network: dict[str, Any] = field(default_factory=dict)
-    fact: Any = None  # the fabric fact as it is on disk, not validated
-    account: bool = False
-    jail: bool = False  # fail2ban was switched on by an earlier run
-    changed: bool = False
+    host_keys: list[PublicKey]
+    public_key: PublicKeyOrEmpty = ""
+    connection: list[Annotated[str, _end]] = field(default_factory=list)
+    ssh_ports: list[Port] = field(default_factory=list)
+    network: Network = field(default_factory=Network)
+    fact: Annotated[Any, left_out] = None  # as it is on disk
+    account: Flag = False
+    jail: Flag = False  # fail2ban was switched on by an earlier run
+    known_hosts: KnownHosts = ""
+    changed: Flag = False
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+
+def ensure(request: Request, check: bool) -> Look:
+    machine = Machine()
+    if request.state == "absent":
+        return Look([], changed=remove_key(machine, check_mode=check))
+    found = look(machine, request.user, rotate=request.rotate, check_mode=check)
+    found.known_hosts = known_hosts(machine) if request.known_hosts else ""
+    return found
 
 
 def look(machine: Machine, user: str, *, rotate: bool = False, check_mode: bool = False) -> Look:

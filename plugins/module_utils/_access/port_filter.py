@@ -14,11 +14,11 @@ import pwd
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Diff, Flag, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, alone
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File
@@ -38,12 +38,39 @@ _TRIAL = f"{paths.RUN}/port-filter.nft"
 _OFF = "or set spark_port_filter: false, which leaves Ray, the ranks and the ports of all services open"
 
 
+@dataclass(frozen=True)
+class Request:
+    """``rules``: the whole table, as the planners print it. ``users``: accounts that they call ``$accounts``, beside
+    root. ``absent``, and empty ``rules``, take table, unit and file away; ``in_force`` changes nothing, and refuses
+    where a table that the node keeps is not what the kernel has."""
+
+    name: str = field(default="", metadata=document.one_of("", *NAMES))
+    rules: str = ""
+    users: tuple[str, ...] = ()
+    state: str = field(default="present", metadata=document.one_of("present", "absent", "in_force"))
+
+
 @dataclass
 class Outcome:
     """What was done, or in check mode would be."""
 
-    changes: list[str] = field(default_factory=list)
-    diff: list[dict[str, Any]] = field(default_factory=list)
+    changed: Flag = False
+    changes: list[Words] = field(default_factory=list)
+    diff: Diff = field(default_factory=list)
+
+
+def ensure(request: Request, check: bool) -> Outcome:
+    machine = Machine()
+    if request.state == "in_force":
+        for name in NAMES:
+            require(machine, name)
+        return Outcome()
+    if request.state == "present" and request.rules:
+        done = present(machine, request.name, request.rules, request.users, check_mode=check)
+    else:
+        done = absent(machine, request.name, check_mode=check)
+    done.changed = bool(done.changes)
+    return done
 
 
 def table(name: str) -> str:

@@ -26,6 +26,10 @@ CALLS: Mapping[str, str] = {
     "fabric_change": "_fabric.apply:change",
     "fabric_remove": "_fabric.apply:remove",
     "fabric_settle": "_fabric.rollback:settle",
+    "access": "_access.apply:ensure",
+    "discover": "_access.discover:look",
+    "fail2ban": "_access.fail2ban:ensure",
+    "firewall": "_access.apply:ensure_rules",
     "gateway": "_gateway.apply:ensure",
     "image_fetch": "_artifacts.image_copy:fetch",
     "image_offer_end": "_artifacts.image_copy:end_offer",
@@ -37,13 +41,20 @@ CALLS: Mapping[str, str] = {
     "models": "_artifacts.look:models",
     "models_remove": "_artifacts.look:remove",
     "neighbors": "_fabric.neighbor_sockets:find",
+    "host_key": "_access.host_key:ask",
+    "os_settings": "_os.stabilization:ensure",
+    "os_update": "_os.update:act",
     "packages": "_managed.packages:ensure",
     "observation": "_verdict.observe:observation",
+    "peer": "_access.node:ensure",
     "peermem": "_fabric.peermem:ensure",
     "pings": "_fabric.ping:ping",
     "rdma_look": "_fabric.bandwidth:look",
     "rdma_rates": "_fabric.bandwidth:rates",
     "rdma_traffic": "_fabric.traffic:traffic",
+    "port_filter": "_access.port_filter:ensure",
+    "reach": "_preflight.reach:look",
+    "secret": "_managed.secret:act",
     "web_ui_data": "_web_ui.data:move",
     "support": "_support.capture:support",
     "verdicts": "_verdict.store:verdicts",
@@ -70,13 +81,16 @@ def run(name: str, request: Mapping[str, Any], check: bool) -> dict[str, Any]:
     Raises:
         SparkError: The call cannot be done, or the request does not fit, which names the field.
     """
-    asked = function(name)
-    first = next(iter(typing.get_type_hints(asked).values()))
+    return {"changed": False, **document.plain(function(name)(load_request(name, request), check))}
+
+
+def load_request(name: str, values: Mapping[str, Any]) -> Any:
+    """Of a task. Raises :class:`SparkError`, which names the field that does not fit."""
+    first = next(iter(typing.get_type_hints(function(name)).values()))
     try:
-        read = document.load(first, request, spoken=True)
+        return document.load(first, values, spoken=True)
     except (TypeError, ValueError) as exc:
         raise SparkError(f"{exc}", name, "Give the whole collection the same release") from exc
-    return {"changed": False, **document.plain(asked(read, check))}
 
 
 def answer_type(name: str) -> type[Any]:

@@ -43,6 +43,7 @@ Number = Annotated[float, strict.number]
 Whole = Annotated[int, strict.whole()]
 Count = Annotated[int, strict.whole(0)]
 Port = Annotated[int, strict.whole(1, 65535)]
+PrefixLength = Annotated[int, strict.whole(0, 128)]
 Octet = Annotated[int, strict.whole(0, 255)]  # of a cage, rail or port of a device
 Plain = Annotated[dict[str, Any], strict.plain]  # of another program; who reads it knows what is in it
 Diff = list[dict[str, Any]]  # of an answer, as Ansible shows it; nobody decides by it

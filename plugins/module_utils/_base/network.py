@@ -6,41 +6,136 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Optional
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
+    Address,
+    AddressOrEmpty,
+    Count,
+    Destination,
+    Flag,
+    Interface,
+    InterfaceOrEmpty,
+    PrefixLength,
+    Word,
+    Words,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 
 _MAX_ANCESTORS = 24
 
 
-def network(machine: Machine, connection_host: str = "") -> dict[str, Any]:
+@dataclass(frozen=True)
+class InterfaceAddress:
+    address: Address
+    prefix: Optional[PrefixLength] = None
+    family: Optional[Word] = None
+    scope: Word = "global"
+    dynamic: Flag = False
+
+
+@dataclass(frozen=True)
+class NetworkInterface:
+    """``kind`` is that of a virtual device (bond, bridge, veth …), ``master`` the bond or bridge that an interface is
+    in, ``link`` the one that a VLAN stands on."""
+
+    name: Interface
+    mac: Optional[Word] = None  # of a tunnel it is an IP address
+    mtu: Optional[Count] = None
+    state: Optional[Word] = None
+    kind: Optional[Word] = None
+    master: Optional[Interface] = None
+    link: Optional[Interface] = None
+    addresses: list[InterfaceAddress] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Route:
+    dst: Destination
+    gateway: Optional[Address] = None
+    dev: Optional[Interface] = None
+    table: Word = "main"
+    metric: Optional[Count] = None
+    type: Optional[Word] = None
+
+
+@dataclass(frozen=True)
+class Rule:
+    priority: Optional[Count]
+    table: Word
+    action: Word
+
+
+@dataclass(frozen=True)
+class Gateway:
+    address: Address
+    interface: Interface
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The management address that the fabric fact keeps, of whatever release, and what the machine was set up as."""
+
+    address: Words
+    interface: Words = ""
+    host: Words = ""
+    rank: Optional[Count] = None
+    nodes: Optional[Count] = None
+
+
+@dataclass(frozen=True)
+class Network:
+    """``rdma_interfaces`` and ``kept``: where :mod:`_fabric.management` has read them; what iproute2 does not tell is
+    None."""
+
+    interfaces: Optional[list[NetworkInterface]] = None
+    routes: Optional[list[Route]] = None
+    rules: Optional[list[Rule]] = None
+    default_gateway: Optional[Gateway] = None
+    connection_address: Optional[AddressOrEmpty] = None
+    connection_interface: Optional[InterfaceOrEmpty] = None
+    connection_source: Optional[Word] = None
+    rdma_interfaces: list[Interface] = field(default_factory=list)
+    kept: Optional[Kept] = None
+
+
+def network(machine: Machine, connection_host: str = "") -> Network:
     """Interfaces and routes from ``ip -j`` (iproute2), and the interface that carries Ansible's connection."""
     interfaces = parse_addresses(machine.output("ip", "-j", "-d", "addr", "show"))
     routes = parse_routes(machine.output("ip", "-j", "route", "show", "table", "all"))
-    rules = parse_rules(machine.output("ip", "-j", "-4", "rule", "show"))
     address, source = connection_address(machine, connection_host, interfaces)
-    carrier = next((item["name"] for item in interfaces or [] if address in _plain(item)), None)
-    gateway = next((r for r in routes or [] if r["dst"] == "default" and r["table"] == "main" and r["gateway"]), None)
+    carrier = next((item.name for item in interfaces or [] if address in _plain(item)), None)
+    gateway = next(
+        (
+            Gateway(route.gateway, route.dev or "")
+            for route in routes or []
+            if route.dst == "default" and route.table == "main" and route.gateway
+        ),
+        None,
+    )
     if carrier is None and gateway is not None:
-        carrier, source = gateway["dev"], "default_route"
-        address = next((a["address"] for i in interfaces or [] if i["name"] == carrier for a in i["addresses"]), None)
-    return {
-        "interfaces": interfaces,
-        "routes": routes,
-        "rules": rules,
-        "default_gateway": gateway and {"address": gateway["gateway"], "interface": gateway["dev"]},
-        "connection_address": address,
-        "connection_interface": carrier,
-        "connection_source": source,
-    }
+        carrier, source = gateway.interface, "default_route"
+        address = next(
+            (one.address for item in interfaces or [] if item.name == carrier for one in item.addresses), None
+        )
+    return Network(
+        interfaces=interfaces,
+        routes=routes,
+        rules=parse_rules(machine.output("ip", "-j", "-4", "rule", "show")),
+        default_gateway=gateway,
+        connection_address=address,
+        connection_interface=carrier,
+        connection_source=source,
+    )
 
 
-def _plain(interface: Mapping[str, Any]) -> set[str]:
-    return {item["address"] for item in interface["addresses"]}
+def _plain(interface: NetworkInterface) -> set[str]:
+    return {one.address for one in interface.addresses}
 
 
 def _json_list(text: str | None) -> list[dict[str, Any]] | None:
@@ -53,77 +148,63 @@ def _json_list(text: str | None) -> list[dict[str, Any]] | None:
         return None
 
 
-def parse_addresses(text: str | None) -> list[dict[str, Any]] | None:
-    """``[{name, mac, mtu, state, kind, master, link, addresses: [{address, prefix, family, scope, dynamic}]}]``.
-
-    ``kind`` is that of a virtual device (bond, bridge, veth …), ``master`` the bond or bridge that an interface is in,
-    ``link`` the one that a VLAN stands on.
-    """
+def parse_addresses(text: str | None) -> list[NetworkInterface] | None:
+    """Of ``ip -j -d addr``; None where it cannot be read."""
     entries = _json_list(text)
-    if entries is None:
-        return None
-    found = []
-    for entry in entries:
-        infos = entry.get("addr_info")
-        addresses = [
-            {
-                "address": str(info["local"]),
-                "prefix": info.get("prefixlen"),
-                "family": info.get("family"),
-                "scope": info.get("scope"),
-                "dynamic": bool(info.get("dynamic")),
-            }
+    return None if entries is None else [_interface(entry) for entry in entries]
+
+
+def _interface(entry: dict[str, Any]) -> NetworkInterface:
+    infos, link = entry.get("addr_info"), entry.get("linkinfo")
+    return NetworkInterface(
+        name=str(entry.get("ifname", "")),
+        mac=entry.get("address"),
+        mtu=entry.get("mtu"),
+        state=entry.get("operstate"),
+        kind=link.get("info_kind") if isinstance(link, dict) else None,
+        master=entry.get("master"),
+        link=entry.get("link"),
+        addresses=[
+            InterfaceAddress(
+                address=str(info["local"]),
+                prefix=info.get("prefixlen"),
+                family=info.get("family"),
+                scope=info.get("scope", "global"),
+                dynamic=bool(info.get("dynamic")),
+            )
             for info in (infos if isinstance(infos, list) else [])
             if isinstance(info, dict) and info.get("local")
-        ]
-        found.append(
-            {
-                "name": str(entry.get("ifname", "")),
-                "mac": entry.get("address"),
-                "mtu": entry.get("mtu"),
-                "state": entry.get("operstate"),
-                "kind": info.get("info_kind") if isinstance(info := entry.get("linkinfo"), dict) else None,
-                "master": entry.get("master"),
-                "link": entry.get("link"),
-                "addresses": addresses,
-            }
-        )
-    return found
+        ],
+    )
 
 
-def parse_routes(text: str | None) -> list[dict[str, Any]] | None:
-    """``[{dst, gateway, dev, table, metric, type}]``; the tables ``local`` and multicast are left out."""
+def parse_routes(text: str | None) -> list[Route] | None:
+    """The tables ``local`` and multicast are left out."""
     entries = _json_list(text)
     if entries is None:
         return None
-    found = []
-    for entry in entries:
-        table = str(entry.get("table", "main"))
-        if table in ("local", "255") or entry.get("type") in ("local", "broadcast", "multicast", "anycast"):
-            continue
-        found.append(
-            {
-                "dst": str(entry.get("dst", "")),
-                "gateway": entry.get("gateway"),
-                "dev": entry.get("dev"),
-                "table": table,
-                "metric": entry.get("metric"),
-                "type": entry.get("type", "unicast"),
-            }
+    return [
+        Route(
+            dst=str(entry.get("dst", "")),
+            gateway=entry.get("gateway"),
+            dev=entry.get("dev"),
+            table=str(entry.get("table", "main")),
+            metric=entry.get("metric"),
+            type=entry.get("type", "unicast"),
         )
-    return found
+        for entry in entries
+        if str(entry.get("table", "main")) not in ("local", "255")
+        and entry.get("type") not in ("local", "broadcast", "multicast", "anycast")
+    ]
 
 
 # A rule with one of these is about some packets only (ip-rule(8)); with "not", about all others.
-
-
 _SELECTORS = ("fwmark", "dst", "iif", "oif", "ipproto", "sport", "dport", "uid_start", "tos", "tun_id")
 
 
-def parse_rules(text: str | None) -> list[dict[str, Any]] | None:
-    """``[{priority, table, action}]``: the rules that any packet of the machine's own meets before the table main, in
-    the order of the kernel. Without those whose default route does not count (``suppress_prefixlength``).
-    """
+def parse_rules(text: str | None) -> list[Rule] | None:
+    """The rules that any packet of the machine's own meets before the table main, in the order of the kernel. Without
+    those whose default route does not count (``suppress_prefixlength``)."""
     entries = _json_list(text)
     if entries is None:
         return None
@@ -138,12 +219,12 @@ def parse_rules(text: str | None) -> list[dict[str, Any]] | None:
             break
         if "suppress_prefixlen" in entry:
             continue
-        found.append({"priority": entry.get("priority"), "table": table, "action": action})
+        found.append(Rule(entry.get("priority"), table, action))
     return found
 
 
 def connection_address(
-    machine: Machine, connection_host: str, interfaces: Sequence[Mapping[str, Any]] | None
+    machine: Machine, connection_host: str, interfaces: Sequence[NetworkInterface] | None
 ) -> tuple[str | None, str | None]:
     """This machine's end of the ssh connection, and how it was found: ``ssh``, ``host`` or nothing.
 
@@ -152,7 +233,7 @@ def connection_address(
     ssh = ssh_connection(machine)
     if ssh:
         return canonical(ssh[2]) or None, "ssh"
-    mine = {address for item in interfaces or [] if item["name"] != "lo" for address in _plain(item)}
+    mine = {address for item in interfaces or [] if item.name != "lo" for address in _plain(item)}
     wanted = canonical(connection_host)
     return (wanted, "host") if wanted in mine else (None, None)
 

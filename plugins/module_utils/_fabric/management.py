@@ -7,18 +7,18 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from dataclasses import replace
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import network
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import Kept, Network, network
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact, ibdev2netdev
 
 
-def read(machine: Machine, connection_host: str = "") -> dict[str, Any]:
+def read(machine: Machine, connection_host: str = "") -> Network:
     """The network, the interfaces of the ConnectX-7 and the management address that the fabric fact keeps."""
-    found = network.network(machine, connection_host)
-    return {**found, "rdma_interfaces": rdma_interfaces(machine), "kept": kept_management(machine)}
+    found = network(machine, connection_host)
+    return replace(found, rdma_interfaces=rdma_interfaces(machine), kept=kept_management(machine))
 
 
 def rdma_interfaces(machine: Machine) -> list[str]:
@@ -29,12 +29,12 @@ def rdma_interfaces(machine: Machine) -> list[str]:
     return []
 
 
-def kept_management(machine: Machine) -> dict[str, Any] | None:
-    """Of the fabric fact as it is on disk, whatever release wrote it; None without one. With what the machine is called
-    there, for who writes an inventory anew."""
+def kept_management(machine: Machine) -> Kept | None:
+    """Of the fabric fact as it is on disk; None without one."""
     with contextlib.suppress(KeyError, TypeError):
         found = fact.on_disk(machine)
-        own = {"address": str(found["management_address"]), "interface": str(found.get("management_interface") or "")}
-        numbers = {name: found[name] for name in ("rank", "nodes") if type(found.get(name)) is int}
-        return {**own, "host": str(found.get("host") or ""), **numbers}
+        address = str(found["management_address"])
+        rank, nodes = (found[name] if type(found.get(name)) is int else None for name in ("rank", "nodes"))
+        interface, host = (str(found.get(name) or "") for name in ("management_interface", "host"))
+        return Kept(address, interface, host, rank, nodes)
     return None

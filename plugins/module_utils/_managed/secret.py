@@ -16,19 +16,21 @@ import pwd
 import re
 import secrets
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Diff, Flag, WordOrEmpty, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import (
     File,
-    Result,
     apply_set,
     names,
     remove_set,
 )
 
 MIN_LENGTH = 16
+BYTES = 32
 # What survives every quoting between here and an HTTP header.
 _SECRET = re.compile(r"[A-Za-z0-9._~+/=-]+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -36,7 +38,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True)
 class Wanted:
-    """``value`` is empty to keep what is there, or to make a new one where nothing is. ``size`` is in random bytes."""
+    """``value`` is empty to keep what is there, or to make a new one where nothing is."""
 
     name: str
     path: str
@@ -44,20 +46,28 @@ class Wanted:
     value: str = ""
     owner: str = "root"
     group: str = "root"
-    size: int = 32
     required: bool = False  # a value has to be given: this node must not invent one
+    state: str = field(default="present", metadata=document.one_of("present", "absent", "read"))
 
 
 @dataclass(frozen=True)
 class Outcome:
-    result: Result
-    secret: str
-    generated: bool
-    replaced: bool = False  # another one was here before: whoever has that one has to get this
+    """``secret`` is for the tasks of other nodes, ``fingerprint`` changes with it and does not tell it."""
 
-    @property
-    def fingerprint(self) -> str:
-        return fingerprint(self.secret)
+    changed: Flag = False
+    secret: Words = ""
+    replaced: Flag = False  # another one was here before: whoever has that one has to get this
+    fingerprint: WordOrEmpty = ""
+    diff: Diff = field(default_factory=list)
+    warnings: list[Words] = field(default_factory=list)
+
+
+def act(request: Wanted, check: bool) -> Outcome:
+    """``present`` makes or places it, ``absent`` brings back what was there before, ``read`` looks at one of another
+    layer and tells no more than its fingerprint."""
+    if request.state == "absent":
+        return remove(request, check_mode=check)
+    return read(request) if request.state == "read" else ensure(request, check_mode=check)
 
 
 def fingerprint(secret: str) -> str:
@@ -83,10 +93,10 @@ def render(secret: str, variable: str = "") -> str:
     return f'{variable}="{secret}"\n' if variable else f"{secret}\n"
 
 
-def read(wanted: Wanted, *, check_mode: bool = False, root: str = "/") -> Outcome:
-    """Of a secret that another layer keeps, for its fingerprint. Empty where there is none."""
+def read(wanted: Wanted, *, root: str = "/") -> Outcome:
+    """Of a secret that another layer keeps its fingerprint. Empty where there is none."""
     _check(wanted)
-    return Outcome(Result(), parse(_read(wanted.path, root) or "", wanted.variable), False)
+    return Outcome(fingerprint=fingerprint(parse(_read(wanted.path, root) or "", wanted.variable)))
 
 
 def placed(path: str, variable: str = "", *, root: str = "/") -> dict[str, str] | None:
@@ -126,7 +136,7 @@ def ensure(wanted: Wanted, *, check_mode: bool = False, root: str = "/") -> Outc
             )
         secret = ""
     if generated:
-        secret = secrets.token_urlsafe(wanted.size)
+        secret = secrets.token_urlsafe(BYTES)
     item = File(
         path=wanted.path,
         content=render(secret, wanted.variable).encode(),
@@ -136,11 +146,13 @@ def ensure(wanted: Wanted, *, check_mode: bool = False, root: str = "/") -> Outc
         secret=True,
     )
     result = apply_set(wanted.name, [item], check_mode=check_mode, root=root)
-    return Outcome(result, "" if generated and check_mode else secret, generated, replaced)
+    told = "" if generated and check_mode else secret
+    return Outcome(result.changed, told, replaced, fingerprint(told), result.diff, result.warnings)
 
 
 def remove(wanted: Wanted, *, check_mode: bool = False, root: str = "/") -> Outcome:
-    return Outcome(remove_set(wanted.name, check_mode=check_mode, root=root), "", False)
+    result = remove_set(wanted.name, check_mode=check_mode, root=root)
+    return Outcome(result.changed, diff=result.diff, warnings=result.warnings)
 
 
 def usable(value: str) -> bool:

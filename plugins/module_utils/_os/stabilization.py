@@ -16,9 +16,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import (
@@ -28,6 +28,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
     refusal,
     warnings,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Count, Diff, Flag, Word, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import json_merge
@@ -57,16 +58,29 @@ def patient(argv: Any) -> Completed:
     return run_command(argv, timeout_s=TIMEOUT_S)
 
 
+@dataclass(frozen=True)
+class Request:
+    """``options``: the variables of the role without their prefix. ``absent`` restores what was there before."""
+
+    options: Annotated[Mapping[str, Any], dict] = field(default_factory=dict)
+    state: str = field(default="present", metadata=document.one_of("present", "absent"))
+
+
 @dataclass
 class Outcome:
-    """``diff`` is in the form that Ansible prints; ``reboot`` holds reasons for one; ``memory_min`` bytes in effect."""
+    """``reboot`` holds reasons for one; ``memory_min`` bytes in effect, by unit."""
 
-    changed: bool = False
-    diff: list[dict[str, Any]] = field(default_factory=list)
-    actions: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    reboot: list[str] = field(default_factory=list)
-    memory_min: dict[str, int] = field(default_factory=dict)
+    changed: Flag = False
+    diff: Diff = field(default_factory=list)
+    actions: list[Words] = field(default_factory=list)
+    warnings: list[Words] = field(default_factory=list)
+    reboot: list[Words] = field(default_factory=list)
+    memory_min: Mapping[Word, Count] = field(default_factory=dict)
+
+
+def ensure(request: Request, check: bool) -> Outcome:
+    stabilization = Stabilization(check_mode=check)
+    return stabilization.absent() if request.state == "absent" else stabilization.present(request.options)
 
 
 class Stabilization:

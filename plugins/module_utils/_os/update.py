@@ -16,12 +16,19 @@ import glob
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Optional
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
+    Count,
+    Flag,
+    Word,
+    WordOrEmpty,
+    Words,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.packages import LOCK, update_lists
 
@@ -46,26 +53,76 @@ def patient(argv: Sequence[str]) -> Completed:
     return run(("env", "DEBIAN_FRONTEND=noninteractive", *argv), limit)
 
 
+PHASES = ("look", "install", "try_kernel", "keep_kernel", "firmware")
+
+
+@dataclass(frozen=True)
+class Request:
+    """``packages``: names of installed ones, with shell wildcards; ``versions`` by name, what is not named becomes what
+    apt prefers. ``refresh``: read the package sources first. ``try_kernel`` boots ``kernel`` once and ``previous`` ever
+    after; ``keep_kernel`` ends its probation. In check mode only ``look`` does something."""
+
+    phase: str = field(metadata=document.one_of(*PHASES))
+    packages: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    refresh: bool = False
+    kernel: str = ""
+    previous: str = ""
+
+
+@dataclass(frozen=True)
+class Change:
+    """Of a package, as apt would do it; versions are empty where there is none."""
+
+    name: Word
+    old: WordOrEmpty
+    new: WordOrEmpty
+
+
 @dataclass
 class Look:
-    """``changes``: name, old and new version (empty where there is none), as apt would do it."""
+    kernel: Word = ""
+    kernels: list[Word] = field(default_factory=list)  # installed images
+    packages: Mapping[Word, WordOrEmpty] = field(default_factory=dict)
+    held: list[Word] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    problems: list[Words] = field(default_factory=list)  # of apt
+    grub: list[Words] = field(default_factory=list)  # why it cannot return to the previous kernel
+    boot_free_mib: Count = 0
+    kernel_mib: Count = 0  # what one kernel takes in /boot
+    firmware: list[Words] = field(default_factory=list)
+    notes: list[Words] = field(default_factory=list)  # what is wrong, and does not concern these packages
+    reboot_required: Flag = False
+    probation: Flag = False  # an earlier update chose a kernel for one boot and did not come to its end
 
-    kernel: str = ""
-    kernels: list[str] = field(default_factory=list)  # installed images
-    packages: dict[str, str] = field(default_factory=dict)
-    held: list[str] = field(default_factory=list)
-    changes: list[dict[str, str]] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)  # of apt
-    grub: list[str] = field(default_factory=list)  # why it cannot return to the previous kernel
-    boot_free_mib: int = 0
-    kernel_mib: int = 0  # what one kernel takes in /boot
-    firmware: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)  # what is wrong, and does not concern these packages
-    reboot_required: bool = False
-    probation: bool = False  # an earlier update chose a kernel for one boot and did not come to its end
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+@dataclass
+class Outcome:
+    changed: Flag = False
+    look: Optional[Look] = None  # of the phase of that name
+
+
+def act(request: Request, check: bool) -> Outcome:
+    machine, phase = Machine(runner=patient), request.phase
+    if phase == "look":
+        refresh = request.refresh and not check
+        return Outcome(look=look(machine, request.packages, request.versions, refresh=refresh))
+    if check:
+        return Outcome(changed=True)
+    if phase == "install":
+        found = look(machine, request.packages, request.versions)
+        if found.problems:
+            raise SparkError("; ".join(found.problems))
+        if found.changes:
+            install(machine, found.packages, request.versions, found.held)
+        return Outcome(changed=bool(found.changes))
+    if phase == "keep_kernel":
+        return Outcome(changed=keep_kernel(machine, request.kernel))
+    if phase == "try_kernel":
+        try_kernel(machine, request.kernel, request.previous)
+    else:
+        update_firmware(machine)
+    return Outcome(changed=True)
 
 
 def look(machine: Machine, patterns: Sequence[str], versions: Mapping[str, str], *, refresh: bool = False) -> Look:
@@ -143,14 +200,14 @@ def install_command(packages: Mapping[str, str], versions: Mapping[str, str]) ->
     )
 
 
-def parse_simulation(text: str) -> list[dict[str, str]]:
+def parse_simulation(text: str) -> list[Change]:
     """``Inst name [old] (new …)`` and ``Remv name [old]``; a removed package has no new version."""
     found = []
     for line in text.splitlines():
         match = _INST.match(line)
         if match:
             new = match[4] if match[1] == "Inst" else ""
-            found.append({"name": match[2], "old": match[3] or "", "new": new or ""})
+            found.append(Change(match[2], match[3] or "", new or ""))
     return found
 
 

@@ -93,7 +93,7 @@ def gather(request: Request, machine: Machine | None = None, gpu_runner: Runner 
             "cma_free": memory.get("CmaFree"),
         },
         "paths": {path: disk(machine, path) for path in request.paths},
-        "network": net.result(),
+        "network": document.plain(net.result()),
         "listening": listening.listening(machine, request.ports),
         "commands": {name: shutil.which(name, path=search_path()) for name in request.commands},
         "units": states.result(),
@@ -133,7 +133,7 @@ def read_part(machine: Machine, request: Request, name: str, gpu_runner: Runner 
     if name == "settled":
         return settled.gather(machine, engine_units(machine))
     if name == "session":
-        return session(machine, str(network(machine, request.connection_host)["connection_interface"] or ""))
+        return session(machine, network(machine, request.connection_host).connection_interface or "")
     if name == "gpu":
         return node_health.cuda(gpu_runner)
     if name == "clocks":

@@ -11,11 +11,12 @@ not, since some gateways accept or refuse it in the name of machines that are no
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from dataclasses import dataclass, field
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, Runner, run
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Host, Ipv4, Words
 
 SSH_PORT = 22
 SSH_S = 3
@@ -25,25 +26,51 @@ MAX_PARALLEL = 32
 Greeting = Callable[[str], bytes]
 
 
+@dataclass(frozen=True)
+class Peer:
+    name: str
+    address: str
+
+
+@dataclass(frozen=True)
+class Request:
+    """``node``: the name of this one, which is left out of ``peers``."""
+
+    peers: tuple[Peer, ...]
+    node: str = ""
+
+
+@dataclass(frozen=True)
+class Unreached:
+    name: Host
+    address: Ipv4
+    reason: Words
+
+
+@dataclass(frozen=True)
+class Reach:
+    """It does not fail where a node is not reached, so that the answers of all nodes can be judged together."""
+
+    unreached: list[Unreached] = field(default_factory=list)
+
+
+def look(request: Request, check: bool) -> Reach:
+    return Reach(unreached([peer for peer in request.peers if peer.name != request.node]))
+
+
 def greeting(address: str) -> bytes:
     """The first bytes that sshd sends."""
     with socket.create_connection((address, SSH_PORT), SSH_S) as connection:
         return connection.recv(4)
 
 
-def unreached(
-    peers: Sequence[Mapping[str, str]], runner: Runner = run, greeting: Greeting = greeting
-) -> list[dict[str, Any]]:
-    """Those with a ``name`` and an ``address`` that do not answer: both, and the ``reason``. All are asked at once."""
+def unreached(peers: Sequence[Peer], runner: Runner = run, greeting: Greeting = greeting) -> list[Unreached]:
+    """Those that do not answer. All are asked at once."""
     if not peers:
         return []
     with ThreadPoolExecutor(max_workers=min(len(peers), MAX_PARALLEL)) as pool:
-        reasons = pool.map(lambda peer: _try(str(peer["address"]), runner, greeting), peers)
-        return [
-            {"name": peer["name"], "address": peer["address"], "reason": reason}
-            for peer, reason in zip(peers, reasons)
-            if reason
-        ]
+        reasons = pool.map(lambda peer: _try(peer.address, runner, greeting), peers)
+        return [Unreached(peer.name, peer.address, reason) for peer, reason in zip(peers, reasons) if reason]
 
 
 def _try(address: str, runner: Runner, greeting: Greeting) -> str:

@@ -95,6 +95,6 @@ def plan(machine: Machine) -> dict[str, Any] | None:
 
 
 def peer(machine: Machine) -> dict[str, Any]:
-    """What the module ``access_node`` returns, without what ``node_info`` says besides; no key is made."""
+    """What the call ``peer`` answers, without what ``node_info`` says besides; no key is made."""
     look = access_node.look(machine, access_node.USER, check_mode=True)
-    return {name: value for name, value in look.as_dict().items() if name not in ("network", "fact", "changed")}
+    return {name: value for name, value in vars(look).items() if name not in ("network", "fact", "changed")}

@@ -12,19 +12,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.discover import THIS, together
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.discover import THIS, Candidate, together
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import management
-
-Candidate = Mapping[str, Any]
 
 
 def machines(
     candidates: Sequence[Candidate], read: Mapping[str, Mapping[str, Any]], *, require_gb10: bool = True
 ) -> list[dict[str, Any]]:
-    """``candidates``: of ``lan_discover``; ``read``: the ``node`` of ``node_info`` by address, where it was let in.
+    """``read``: the ``node`` of ``node_info`` by address, where it was let in.
     ``taken``: it goes into the inventory."""
-    at = {one["address"]: one for one in candidates}
-    shown = {address: one["fingerprint"] or THIS * one["own"] for address, one in at.items()}
+    at = {one.address: one for one in candidates}
+    shown = {address: one.fingerprint or THIS * one.own for address, one in at.items()}
     ids = {address: str(node.get("machine_id") or "") for address, node in read.items()}
     made = [_machine([at[address] for address in places], read, require_gb10) for places in together(shown, ids)]
     order = list(at)
@@ -32,21 +30,21 @@ def machines(
 
 
 def _machine(at: Sequence[Candidate], read: Mapping[str, Mapping[str, Any]], require_gb10: bool) -> dict[str, Any]:
-    node = next((read[one["address"]] for one in at if one["address"] in read), None)
+    node = next((read[one.address] for one in at if one.address in read), None)
     managed = _of_management((node or {}).get("network") or {})
-    best = next((one for one in at if one["address"] in managed), at[0])
+    best = next((one for one in at if one.address in managed), at[0])
     is_gb10 = bool(((node or {}).get("machine") or {}).get("is_gb10"))
     why = "not a GB10" if node else "no login with a key, so not looked at"
-    own = any(one["own"] for one in at)
+    own = any(one.own for one in at)
     return {
-        **{name: best[name] for name in ("address", "interface", "fingerprint", "kind")},
-        "name": next((one["name"] for one in (best, *at) if one["name"]), ""),
-        "others": [one["address"] for one in at if one is not best],
+        **{name: getattr(best, name) for name in ("address", "interface", "fingerprint", "kind")},
+        "name": next((one.name for one in (best, *at) if one.name), ""),
+        "others": [one.address for one in at if one is not best],
         "own": own,
         "is_gb10": is_gb10,
         "taken": is_gb10 or bool(node and not require_gb10),
         "kept": ((node or {}).get("network") or {}).get("kept") or {},
-        "why": "" if is_gb10 else why if best["fingerprint"] or own else "it shows no host key",
+        "why": "" if is_gb10 else why if best.fingerprint or own else "it shows no host key",
     }
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.discover import Candidate
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.host_key import Judged
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import is_address
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, refusal
@@ -18,8 +20,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.bas
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.machines import check_gb10
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.reached import check_reached, reason
 
-Found = Mapping[str, Any]  # of lan_discover
-Shown = Mapping[str, Any]  # of operator_host_key
 STRANGERS = "Nobody has vouched for the host keys of these machines. No password was sent, and nothing was changed:"
 _ANOTHER = "it was installed again or replaced, another machine had its address before, or somebody is in between"
 _ADDRESS = "At its screen, hostname -I prints it"
@@ -28,24 +28,22 @@ _OTHER = "If it is one, look at nvidia-smi there; to try other hardware: -e pref
 _FILES = {name: f"/etc/ssh/ssh_host_{name.lower()}_key.pub" for name in ("ED25519", "ECDSA", "RSA")}
 
 
-def strangers(shown: Mapping[str, Shown]) -> str:
+def strangers(shown: Mapping[str, Judged]) -> str:
     """The refusal of machines whose host key ssh does not know; empty where it knows all."""
-    left = {
-        host: one for host, one in shown.items() if one.get("state") in ("changed", "unknown") and not one["changed"]
-    }
+    left = {host: one for host, one in shown.items() if one.state in ("changed", "unknown") and not one.changed}
     if not left:
         return ""
     findings = []
     for host, one in left.items():
-        if not one["fingerprint"]:
-            found = f"ssh does not accept its host key, and the key could not be read: {one['complaint']}"
+        if not one.fingerprint:
+            found = f"ssh does not accept its host key, and the key could not be read: {one.complaint}"
             findings.append(Finding(host, found, "Try ssh by hand"))
             continue
-        knows = f"another one: {_ANOTHER}" if one["state"] == "changed" else "none of it yet"
-        forget = f"To forget the old one: {one['forget']}" if one["state"] == "changed" else ""
+        knows = f"another one: {_ANOTHER}" if one.state == "changed" else "none of it yet"
+        forget = f"To forget the old one: {one.forget}" if one.state == "changed" else ""
         findings.append(Finding(host, f"it shows the host key {_key(one)}, and your computer knows {knows}", forget))
     text = refusal(STRANGERS, findings)
-    prints = dict.fromkeys(one["fingerprint"] for one in left.values() if one["fingerprint"])
+    prints = dict.fromkeys(one.fingerprint for one in left.values() if one.fingerprint)
     if prints:
         text += (
             f"\n{_at_its_screen(left.values())}. If each prints the same as here, run again with"
@@ -54,12 +52,12 @@ def strangers(shown: Mapping[str, Shown]) -> str:
     return text
 
 
-def _key(one: Mapping[str, Any]) -> str:
-    return f"{one['fingerprint']} ({one['kind']})"
+def _key(one: Candidate | Judged) -> str:
+    return f"{one.fingerprint} ({one.kind})"
 
 
-def _at_its_screen(shown: Iterable[Shown]) -> str:
-    files = dict.fromkeys(_FILES.get(one["kind"], "/etc/ssh/ssh_host_*_key.pub") for one in shown)
+def _at_its_screen(shown: Iterable[Candidate | Judged]) -> str:
+    files = dict.fromkeys(_FILES.get(one.kind, "/etc/ssh/ssh_host_*_key.pub") for one in shown)
     return f"At the machine itself (screen and keyboard, not over ssh) run: ssh-keygen -lf {' or '.join(files)}"
 
 
@@ -78,9 +76,9 @@ def logins(context: Context) -> Iterator[Finding]:
 
 
 def asked(
-    candidates: Sequence[Found],
+    candidates: Sequence[Candidate],
     answers: Mapping[str, Mapping[str, Any]],
-    known: Mapping[str, Shown],
+    known: Mapping[str, Judged],
     read: Mapping[str, Mapping[str, Any]],
     *,
     confirmed: Sequence[str],
@@ -88,18 +86,18 @@ def asked(
     require_gb10: bool,
 ) -> list[Finding]:
     """Why machines that were named cannot be taken, all reasons at once. ``answers`` and ``known``: the results of
-    ``node_info`` and ``operator_host_key`` by address; ``read``: what can be used of the former. Where no host key is
+    ``node_info`` and ``host_key`` by address; ``read``: what can be used of the former. Where no host key is
     ``confirmed``, a machine that wants a password is no reason: none is sent.
     """
     findings: list[Finding] = []
     failures: dict[str, str] = {}
     others: dict[str, Mapping[str, Any]] = {}
-    unseen = [one for one in confirmed if one not in {found["fingerprint"] for found in candidates}]
+    unseen = [one for one in confirmed if one not in {found.fingerprint for found in candidates}]
     for one in candidates:
-        address = one["address"]
+        address = one.address
         finding = _silent(one)
-        if finding is None and confirmed and not one["own"]:
-            finding = _another(one, known.get(address) or {}, unseen or confirmed)
+        if finding is None and confirmed and not one.own:
+            finding = _another(one, known.get(address) or Judged(), unseen or confirmed)
         if finding:
             findings.append(finding)
         elif confirmed and address not in read:
@@ -110,30 +108,30 @@ def asked(
     hosts = {address: {"ansible_user": user} for address in failures}
     context = Context(frozenset(), hosts, nodes=others, failures=failures)
     findings += [*logins(context), *(replace(one, remedy=_OTHER) for one in check_gb10(context))]
-    names = {one["address"]: f"{one['address']} {strict.words(one['name'])}".strip() for one in candidates}
+    names = {one.address: f"{one.address} {strict.words(one.name)}".strip() for one in candidates}
     alike: dict[Finding, list[str]] = {}
     for finding in findings:
         alike.setdefault(replace(finding, host=""), []).append(names[finding.host])
     return [replace(finding, host=", ".join(hosts)) for finding, hosts in alike.items()]
 
 
-def _silent(one: Found) -> Finding | None:
-    if one["own"] or one["banner"] or one["interface"] or one["fingerprint"]:
+def _silent(one: Candidate) -> Finding | None:
+    if one.own or one.banner or one.interface or one.fingerprint:
         return None
-    if not is_address(one["address"]):
-        return Finding(one["address"], "this computer knows no address of that name", f"Give its address. {_ADDRESS}")
+    if not is_address(one.address):
+        return Finding(one.address, "this computer knows no address of that name", f"Give its address. {_ADDRESS}")
     remedy = f"Is it on, in the network of this computer, and is that its address? {_ADDRESS}; {_START}"
-    return Finding(one["address"], "it does not answer ssh", remedy)
+    return Finding(one.address, "it does not answer ssh", remedy)
 
 
-def _another(one: Found, shown: Shown, confirmed: Sequence[str]) -> Finding | None:
-    if not one["fingerprint"]:
-        return Finding(one["address"], "it answers ssh, and shows no host key that can be read", "Try ssh by hand")
+def _another(one: Candidate, shown: Judged, confirmed: Sequence[str]) -> Finding | None:
+    if not one.fingerprint:
+        return Finding(one.address, "it answers ssh, and shows no host key that can be read", "Try ssh by hand")
     found, look = f"it shows the host key {_key(one)}, and", _at_its_screen([one])
-    if not one["known_hosts"]:
+    if not one.known_hosts:
         remedy = f"{look}. If it prints the same as here, confirm that one; if not, do not log in"
-        return Finding(one["address"], f"{found} you have confirmed {' and '.join(confirmed)}: {_ANOTHER}", remedy)
-    if shown.get("state") != "changed":
+        return Finding(one.address, f"{found} you have confirmed {' and '.join(confirmed)}: {_ANOTHER}", remedy)
+    if shown.state != "changed":
         return None
-    remedy = f"{look}. If it prints the same as here, forget the old key and run again: {shown['forget']}"
-    return Finding(one["address"], f"{found} your computer knows another one: {_ANOTHER}", remedy)
+    remedy = f"{look}. If it prints the same as here, forget the old key and run again: {shown.forget}"
+    return Finding(one.address, f"{found} your computer knows another one: {_ANOTHER}", remedy)

@@ -11,10 +11,11 @@ its own (check ``readdressed``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.node import Look
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 
 CHANGES = ("add", "remove", "replace")
@@ -76,13 +77,8 @@ def parse_known_hosts(text: str) -> dict[str, frozenset[str]]:
     return {host: frozenset(keys) for host, keys in found.items()}
 
 
-def member(rank: Any, look: Mapping[str, Any]) -> Member:
-    """From the result of the module ``access_node``."""
-    return Member(
-        rank=int(rank),
-        host_keys=frozenset(look.get("host_keys") or ()),
-        known=parse_known_hosts(str(look.get("known_hosts") or "")),
-    )
+def member(rank: int, look: Look) -> Member:
+    return Member(rank, frozenset(look.host_keys), parse_known_hosts(look.known_hosts))
 
 
 def check_request(members: Mapping[str, Any], leaving: Mapping[str, Any]) -> list[Finding]:
@@ -118,22 +114,24 @@ def check_request(members: Mapping[str, Any], leaving: Mapping[str, Any]) -> lis
     return findings
 
 
-def inherited(example: Mapping[str, Any], own: Mapping[str, Any], prefixes: Sequence[str]) -> dict[str, Any]:
-    """Variables that a machine which left the group ``sparks`` no longer has from it, taken from a member."""
-    return {
-        name: value
-        for name, value in example.items()
-        if name not in own
-        and name not in OWN_VARIABLES
+def inherited(given: Iterable[str], prefixes: Sequence[str]) -> list[str]:
+    """Of the variables of a member those that a machine which left the group ``sparks`` no longer has from it."""
+    return [
+        name
+        for name in given
+        if name not in OWN_VARIABLES
         and (name in CONNECTION or (name.startswith(tuple(prefixes)) and not name.startswith("__")))
-    }
+    ]
 
 
-def compare(change: str, members: Mapping[str, Member], leaving: Sequence[str] = ()) -> Change:
+def compare(
+    change: str, members: Mapping[str, Member], leaving: Sequence[str] = (), also: Iterable[str] = ()
+) -> Change:
+    """``also``: members that nobody has looked at."""
     known = {name for one in members.values() for name in one.known}
     joins = tuple(host for host in members if host not in known)
     replaced = tuple(host for host in members if _is_another(host, members))
-    departed = tuple(sorted(known - set(members)))
+    departed = tuple(sorted(known - {*members, *also}))
     findings = []
     if change != "replace":
         findings = [

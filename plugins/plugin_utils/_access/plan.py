@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import ufw
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.node import DIRECTORY, KEY, KNOWN_HOSTS
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.node import DIRECTORY, KEY, KNOWN_HOSTS, Look
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import NODE_PROGRAM as TOOL
@@ -75,19 +75,18 @@ def node_inputs(
     findings: list[Finding] = []
     ranks = {host: int(values["rank"]) for host, values in raw.items()}
     for host, values in raw.items():
-        look = values.get("look") or {}
-        connection = look.get("connection") or []
-        client = connection[0] if len(connection) == 4 else ""
-        chosen = management.choose(host, look.get("network") or {}, str(values.get("address") or ""))
+        look: Look = values["look"]
+        client = look.connection[0] if len(look.connection) == 4 else ""
+        chosen = management.choose(host, document.plain(look.network), str(values.get("address") or ""))
         if chosen.refusal:
             findings.append(chosen.refusal)
             continue
-        ports = [int(port) for port in look.get("ssh_ports") or (22,)]
+        ports = look.ssh_ports or [22]
         nodes[host] = Node(
             rank=ranks[host],
             address=chosen.address,
-            public_key=str(look.get("public_key") or ""),
-            host_keys=tuple(look.get("host_keys") or ()),
+            public_key=look.public_key,
+            host_keys=tuple(look.host_keys),
             port=22 if 22 in ports else ports[0],
             fact=_planned(host, values, chosen.address, ranks, settings=settings, findings=findings)
             if values.get("fact")

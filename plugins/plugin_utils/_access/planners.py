@@ -11,6 +11,7 @@ import contextlib
 from dataclasses import replace
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.discover import Candidate
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document
@@ -18,6 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import (
     discovered,
     entry,
+    membership,
     port_filter,
     proposal,
     tunnels,
@@ -33,10 +35,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner 
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import management
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Settings
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import layers, variables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import Context
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.reached import reason
 
+NOT_CHANGED = "The change of the cluster was refused, and nothing has been changed:"
 NOT_LET_IN = "These machines do not let this computer in; nothing was changed:"
 NOT_TAKEN = "These machines cannot be taken; nothing was written:"
 REFUSED = "ssh between the nodes cannot be set up like this; nothing was changed:"
@@ -70,6 +73,24 @@ def host_keys(options: Options) -> dict[str, Any]:
     return {}
 
 
+def leaving(options: Options) -> dict[str, Any]:
+    """Whether these may leave, and names of variables that the group ``sparks`` has given to members only."""
+    judged(NOT_CHANGED, membership.check_request(options["members"], options["leaving"]))
+    names = membership.inherited(options["given"], variables.prefixes(frozenset(layers.LAYERS)))
+    return {
+        "departing": [
+            {"name": host, "variables": [name for name in names if name not in own]}
+            for host, own in options["own"].items()
+        ]
+    }
+
+
+def compared(options: Options) -> dict[str, Any]:
+    read = {host: membership.member(int(one["rank"]), one["look"]) for host, one in options["nodes"].items()}
+    found = membership.compare(options["change"], read, options["leaving"], options["members"])
+    return {**judged(NOT_CHANGED, found.findings), "summary": list(found.summary)}
+
+
 def first_login(options: Options) -> dict[str, Any]:
     said = {host: reason(answer) for host, answer in options["answers"].items() if "ping" not in answer}
     hosts = {host: {**login.configured(), **own} for host, own in options["logins"].items()}
@@ -78,12 +99,14 @@ def first_login(options: Options) -> dict[str, Any]:
 
 def machines(options: Options) -> dict[str, Any]:
     read, warned = _looked(options)
-    found = discovered.machines(options["candidates"], read, require_gb10=options["require_gb10"])
+    candidates = _candidates(options)
+    known = {address: calls.read("host_key", shown, address) for address, shown in options["known"].items() if shown}
+    found = discovered.machines(candidates, read, require_gb10=options["require_gb10"])
     spare = {address for one in found if one["taken"] for address in one["others"]}  # nobody will log in there
     refused = entry.asked(
-        [one for one in options["candidates"] if one["address"] not in spare],
+        [one for one in candidates if one.address not in spare],
         options["looks"],
-        options["known"],
+        known,
         read,
         confirmed=_confirmed(options),
         user=options["user"],
@@ -100,6 +123,10 @@ def _confirmed(options: Options) -> list[str]:
     return [word.strip() for word in options["confirmed"] if word.strip()]
 
 
+def _candidates(options: Options) -> list[Candidate]:
+    return calls.read("discover", {"candidates": options["candidates"]}, "localhost").candidates  # type: ignore[no-any-return]
+
+
 def propose(options: Options) -> dict[str, Any]:
     """``existing``: the text of an inventory that is there, which is compared and never replaced."""
     read, _said_before = _looked(options)
@@ -108,7 +135,7 @@ def propose(options: Options) -> dict[str, Any]:
         with contextlib.suppress(SparkError):
             if told.get("heard") is not None:
                 heard[name] = calls.read("neighbors", told, name)
-    found = discovered.machines(options["candidates"], read, require_gb10=options["require_gb10"])
+    found = discovered.machines(_candidates(options), read, require_gb10=options["require_gb10"])
     more = {"folder": options["folder"], "user": options["user"], "confirmed": _confirmed(options)}
     made = proposal.propose(found, read, heard, **more)
     differs = proposal.difference(options["existing"], found) if options["existing"] else []
@@ -191,15 +218,15 @@ FOUND: dict[str, Any] = {
     "require_gb10": {"type": "bool", "default": True},
     "user": {"type": "str", "default": ""},
 }
-# address: fabric_management_address; login: ansible_host; addresses: fabric_addresses; look: the result of access_node.
+# address: fabric_management_address; login: ansible_host; addresses: fabric_addresses; look: the answer of peer.
 # Of the inventory: what a play sets for itself is not seen.
-NODE = {**dict.fromkeys(("rank", "address", "login", "addresses"), ours), "look": answers.LOOK, "fact": answers.FACT}
+NODE = {**dict.fromkeys(("rank", "address", "login", "addresses"), ours), "look": "peer", "fact": answers.FACT}
 PLANNERS = {
     "management": Planner(
         managed_at,
         {
             "host": {"type": "str", "required": True},
-            "network": {"type": "dict", "required": True},  # of node_info or access_node
+            "network": {"type": "dict", "required": True},  # of node_info or peer
             "setting": {"type": "str", "default": ""},  # fabric_management_address
         },
     ),
@@ -229,11 +256,29 @@ PLANNERS = {
         },
         gathered={"nodes": NODE},
     ),
-    "host_keys": Planner(host_keys, {}, gathered={"shown": answers.HOST_KEY}),
+    "host_keys": Planner(host_keys, {}, gathered={"shown": "host_key"}),
+    "leaving": Planner(
+        leaving,
+        {
+            "members": {"type": "dict", "required": True},  # spark_rank by host, of the group sparks
+            "leaving": {"type": "dict", "required": True},  # of the group sparks_leaving
+            "given": {"type": "list", "elements": "str", "required": True},  # names of a member's variables
+            "own": {"type": "dict", "required": True},  # of each that leaves
+        },
+    ),
+    "membership": Planner(
+        compared,
+        {
+            "change": {"type": "str", "required": True, "choices": list(membership.CHANGES)},
+            "members": {"type": "list", "elements": "str", "required": True},
+            "leaving": {"type": "list", "elements": "str", "default": []},
+        },
+        gathered={"nodes": {"rank": ours, "look": "peer"}},
+    ),
     "first_login": Planner(
         first_login, {}, gathered={"answers": border.anything, "logins": dict.fromkeys(login.VARIABLES, ours)}
     ),
-    # known: the result of operator_host_key by address.
+    # known: the answer of host_key by address.
     "discovered": Planner(machines, {**FOUND, "known": {"type": "dict", "default": {}}}),
     # heard: the result of the call neighbors by name.
     "proposal": Planner(

@@ -21,12 +21,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict i
     host,
     interface,
     ipv4,
-    known_hosts,
     mac,
     mode,
     number,
     pci_domain,
-    public_key,
     rdma_device,
     whole,
     word,
@@ -52,12 +50,6 @@ def or_empty(kind: Any) -> Any:
     return lambda value: value if value == "" and isinstance(value, str) else kind(value)
 
 
-def _end(value: Any) -> str:
-    """Of a connection: an address or a port."""
-    text = word(value)
-    return text if re.fullmatch("[0-9]{1,5}", text) else address(text)
-
-
 def _fact(document: Any, name: str) -> dict[str, Any] | None:
     """A fact of another release or a damaged one is refused: without its addresses a peer would lock its node out."""
     return None if document in (None, "", {}) else fabric_fact.load(document, name).as_dict()
@@ -65,18 +57,6 @@ def _fact(document: Any, name: str) -> dict[str, Any] | None:
 
 FACT = Document(_fact)
 PLAN = Document(lambda value, name: plan_document.load(value, f"engine plan of {name}").as_dict())
-
-# --- operator_host_key: of the controller, with what ssh says of the machine. No field where a task was skipped.
-HOST_KEY = Only(
-    {
-        "state": word,
-        "fingerprint": or_empty(word),
-        "kind": or_empty(word),
-        "complaint": words,
-        "changed": flag,
-        "forget": words,
-    }
-)
 
 # --- ibdev2netdev
 _HALF: dict[str, Any] = {
@@ -284,30 +264,8 @@ NODE = {
     "time": number,
     "clock_offset": Maybe(number),
 }
-REACH = Only({"unreached": Each(Full({"name": host, "address": ipv4, "reason": words}))})
 NODE_INFO = Only({"node": Full(NODE, ("memory",))}, ("node",))
 
-# --- access_node
-LOOK = Only(
-    {
-        "public_key": or_empty(public_key),
-        "host_keys": Each(public_key),
-        "connection": Each(or_empty(_end)),
-        "ssh_ports": Each(PORT),
-        "network": NETWORK,
-        "account": flag,
-        "jail": flag,
-    },
-    ("host_keys",),
-)
-MEMBER = Only(
-    {
-        "host_keys": Each(public_key),
-        "known_hosts": known_hosts,
-        # Only who it was set up as: one of another release says that, too.
-        "fact": Maybe({"host": host, "rank": whole(0)}),
-    }
-)
 
 # --- the call pings, for the summary
 PROBES = Each(
@@ -473,30 +431,8 @@ QOS = Only(
     }
 )
 
-# --- os_update, engine_version, engine_inputs, engine_image
-UPDATE = Only(
-    {
-        "look": Full(
-            {
-                "kernel": word,
-                "kernels": Each(word),
-                "packages": By(word, or_empty(word)),
-                "held": Each(word),
-                "changes": Each(Full({"name": word, "old": or_empty(word), "new": or_empty(word)})),
-                "problems": Each(words),
-                "notes": Each(words),
-                "grub": Each(words),
-                "boot_free_mib": COUNT,
-                "kernel_mib": COUNT,
-                "firmware": Each(words),
-                "reboot_required": flag,
-                "probation": flag,
-            }
-        )
-    }
-)
 
-
+# --- engine_version, engine_inputs, engine_image
 def _commit(value: Any) -> str:
     """Of a repository, or a digest."""
     text = word(value)

@@ -118,7 +118,10 @@ def run(name: str, planner: Planner, options: Options, task_vars: Mapping[str, A
 
 
 def _typed(shape: border.Shape, value: Any, host: str, findings: list[Finding]) -> Any:
-    """``shape``: the name of a call of the module ``node``, or, in a list, of one that a loop has made."""
+    """``shape``: the name of a call of the module ``node``, or, in a list, of one that a loop has made;
+    a mapping of these where a place is one."""
+    if isinstance(shape, Mapping) and isinstance(value, Mapping) and set(value) <= set(shape):
+        return {name: _typed(shape[name], item, host, findings) for name, item in value.items()}
     if not isinstance(shape, (str, list)):
         return border.read(shape, value, host, findings)
     try:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner, judged
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._os import update
 
@@ -17,7 +16,7 @@ REFUSED = "The update was refused, and nothing has been changed:"
 
 
 def plan(options: Options) -> dict[str, Any]:
-    made = update.plan({host: seen["look"] for host, seen in options["nodes"].items()})
+    made = update.plan({host: seen.look for host, seen in options["nodes"].items()})
     return {
         **judged(REFUSED, made.findings),
         "nodes": {host: asdict(node) for host, node in made.nodes.items()},
@@ -27,5 +26,5 @@ def plan(options: Options) -> dict[str, Any]:
 
 
 PLANNERS = {
-    "os_update": Planner(plan, {"firmware": {"type": "bool", "default": False}}, gathered={"nodes": answers.UPDATE})
+    "os_update": Planner(plan, {"firmware": {"type": "bool", "default": False}}, gathered={"nodes": "os_update"})
 }

@@ -10,10 +10,9 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os.update import IMAGE, MARGIN_MIB, version_key
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os.update import IMAGE, MARGIN_MIB, Look, version_key
 
 # Packages of one kernel: every version of it is a package of its own, and old ones may stay where they are.
 _OF_ONE_KERNEL = re.compile(r"linux-[a-z-]*?-?\d+\.\d+")
@@ -37,15 +36,14 @@ class Plan:
     summary: tuple[str, ...]
 
 
-def plan(looks: Mapping[str, Mapping[str, Any]]) -> Plan:
-    """``looks``: the results of the module ``os_update``, by host."""
+def plan(looks: Mapping[str, Look]) -> Plan:
     findings: list[Finding] = []
     nodes: dict[str, NodePlan] = {}
     after: dict[str, dict[str, str]] = {}
     for host, look in looks.items():
         findings += [
             Finding(host, problem, "Repair the package system of this machine, then run again")
-            for problem in look["problems"]
+            for problem in look.problems
         ]
         findings += [
             Finding(
@@ -54,7 +52,7 @@ def plan(looks: Mapping[str, Mapping[str, Any]]) -> Plan:
                 "No package of this update comes from there. Repair it, or take it out of /etc/apt/sources.list.d",
                 severity="warning",
             )
-            for note in look["notes"]
+            for note in look.notes
         ]
         after[host] = _after(look)
         findings += _removals(host, look, after[host])
@@ -65,15 +63,15 @@ def plan(looks: Mapping[str, Mapping[str, Any]]) -> Plan:
     return Plan(nodes, tuple(findings), _summary(looks, nodes))
 
 
-def _after(look: Mapping[str, Any]) -> dict[str, str]:
+def _after(look: Look) -> dict[str, str]:
     """Names and versions as they will be, of the packages that make the set."""
-    changed = {change["name"]: change["new"] for change in look["changes"]}
-    versions = {name: changed.get(name, version) for name, version in look["packages"].items()}
+    changed = {change.name: change.new for change in look.changes}
+    versions = {name: changed.get(name, version) for name, version in look.packages.items()}
     return {name: version for name, version in versions.items() if not _OF_ONE_KERNEL.match(name)}
 
 
-def _removals(host: str, look: Mapping[str, Any], after: Mapping[str, str]) -> list[Finding]:
-    gone = [change["name"] for change in look["changes"] if not change["new"]]
+def _removals(host: str, look: Look, after: Mapping[str, str]) -> list[Finding]:
+    gone = [change.name for change in look.changes if not change.new]
     if not gone:
         return []
     return [
@@ -85,18 +83,18 @@ def _removals(host: str, look: Mapping[str, Any], after: Mapping[str, str]) -> l
     ]
 
 
-def _node(look: Mapping[str, Any]) -> NodePlan:
-    running = str(look["kernel"])
-    new = [match[1] for change in look["changes"] if change["new"] and (match := IMAGE.match(change["name"]))]
-    same = [kernel for kernel in {*look["kernels"], *new} if _flavour(kernel) == _flavour(running)]
+def _node(look: Look) -> NodePlan:
+    running = look.kernel
+    new = [match[1] for change in look.changes if change.new and (match := IMAGE.match(change.name))]
+    same = [kernel for kernel in {*look.kernels, *new} if _flavour(kernel) == _flavour(running)]
     kernel = max([*same, running], key=version_key)
     changes = tuple(
-        f"{change['name']} {change['old'] + ' -> ' if change['old'] else ''}{change['new']}"
-        for change in look["changes"]
-        if change["new"]
+        f"{change.name} {change.old + ' -> ' if change.old else ''}{change.new}"
+        for change in look.changes
+        if change.new
     )
-    reboot = bool(changes or kernel != running or look["reboot_required"])
-    probation = kernel != running or bool(look["probation"])
+    reboot = bool(changes or kernel != running or look.reboot_required)
+    probation = kernel != running or look.probation
     return NodePlan(kernel, running if kernel != running else "", changes, reboot, probation)
 
 
@@ -105,30 +103,30 @@ def _flavour(kernel: str) -> str:
     return re.sub(r"^[\d.+~-]+", "", kernel)
 
 
-def _fallback(host: str, look: Mapping[str, Any]) -> list[Finding]:
+def _fallback(host: str, look: Look) -> list[Finding]:
     found = [
         Finding(
             host,
-            f"a failed boot of the new kernel would not return to {look['kernel']}: {complaint}",
+            f"a failed boot of the new kernel would not return to {look.kernel}: {complaint}",
             "Update this machine by hand at its screen, or put kernels on hold (os_stabilization_hold)",
         )
-        for complaint in look["grub"]
+        for complaint in look.grub
     ]
-    if look["kernel"] not in look["kernels"]:
+    if look.kernel not in look.kernels:
         found.append(
             Finding(
                 host,
-                f"no installed package holds the running kernel {look['kernel']}, so it may be gone after the update",
+                f"no installed package holds the running kernel {look.kernel}, so it may be gone after the update",
                 "Install its linux-image package, or reboot into a kernel that has one",
             )
         )
-    new = [change for change in look["changes"] if change["new"] and IMAGE.match(change["name"])]
-    needed = len(new) * look["kernel_mib"] + MARGIN_MIB
-    if new and look["boot_free_mib"] < needed:
+    new = [change for change in look.changes if change.new and IMAGE.match(change.name)]
+    needed = len(new) * look.kernel_mib + MARGIN_MIB
+    if new and look.boot_free_mib < needed:
         found.append(
             Finding(
                 host,
-                f"/boot has {look['boot_free_mib']} MiB left, and the new kernel needs {needed} MiB",
+                f"/boot has {look.boot_free_mib} MiB left, and the new kernel needs {needed} MiB",
                 "Remove old kernels: sudo apt-get autoremove --purge",
             )
         )
@@ -175,12 +173,12 @@ def _listed(where: Mapping[str, list[str]]) -> str:
     return "; ".join(f"{value} on {', '.join(hosts)}" for value, hosts in where.items())
 
 
-def _summary(looks: Mapping[str, Mapping[str, Any]], nodes: Mapping[str, NodePlan]) -> tuple[str, ...]:
+def _summary(looks: Mapping[str, Look], nodes: Mapping[str, NodePlan]) -> tuple[str, ...]:
     lines = []
     for host, node in nodes.items():
         kernel = f"kernel {node.previous} -> {node.kernel}" if node.previous else f"kernel {node.kernel} stays"
         if node.probation and not node.previous:
             kernel += ", and is not the default yet"
         lines.append(f"{host}: {kernel}; " + (", ".join(node.changes) or "apt knows of nothing newer"))
-        lines += [f"{host}: newer firmware, not installed: {text}" for text in looks[host]["firmware"]]
+        lines += [f"{host}: newer firmware, not installed: {text}" for text in looks[host].firmware]
     return tuple(lines)

@@ -18,6 +18,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import s
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbors import Neighbors
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.reach import Unreached
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.management import (
     Management,
     choose,
@@ -56,7 +57,7 @@ class Context:
     ``hosts`` maps every host of the group ``sparks`` to its variables, those outside ``--limit`` too; ``broken`` holds
     variables that could not be evaluated, as ``{host: {name: message}}``. ``nodes`` maps hosts to the ``node`` of
     ``node_info``; ``failures`` to the message where there is none. ``earlier``: the fabric facts on disk, not
-    validated. ``reach``: what each host says of the others' management addresses (``management_reach``).
+    validated. ``reach``: what each host says of the others' management addresses (call ``reach``).
     ``neighbors``: what each host heard over its cables, where it was asked.
     ``followed``: layers that the playbook leaves alone where no earlier run has set them up.
     """
@@ -71,7 +72,7 @@ class Context:
     failures: Mapping[str, str] = field(default_factory=dict)
     earlier: Mapping[str, Any] = field(default_factory=dict)
     followed: frozenset[str] = frozenset()
-    reach: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    reach: Mapping[str, Sequence[Unreached]] = field(default_factory=dict)
     neighbors: Mapping[str, Neighbors] = field(default_factory=dict)
 
     def value(self, host: str, name: str, fallback: Any = None) -> Any:

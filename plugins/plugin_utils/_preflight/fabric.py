@@ -183,9 +183,8 @@ def check_management_reach(context: Context) -> Iterator[Finding]:
     reasons: dict[tuple[str, str], str] = {}
     for host, lost in context.reach.items():
         for one in lost:
-            place = (str(one.get("name")), str(one.get("address")))
-            failed[place].append(host)
-            reasons.setdefault(place, str(one.get("reason")))
+            failed[one.name, one.address].append(host)
+            reasons.setdefault((one.name, one.address), one.reason)
     for (peer, address), hosts in failed.items():
         yield Finding(
             peer,

@@ -63,14 +63,14 @@ SETTLED: Mapping[str, Any] = {
 NOTHING: Mapping[str, Any] = {"changed": False}
 # What modules say that find nothing to do.
 SAID: Mapping[str, Mapping[str, Any]] = {
-    "firewall_rules": {"changes": [], "previous": []},
+    "firewall": {"changes": [], "previous": []},
     "os_settings": {"actions": [], "reboot": []},
     "mlnx_qos": {"differs": False, "interfaces": {}, "link_bounced": False, "problems": [], "engines": []},
     "managed_files": {"changed_paths": []},
     "managed_service": {"due": False, "action": "none"},
     "port_filter": {"changes": []},
     "peermem": {"loaded": False},
-    "cluster_secret": {"secret": "0123456789abcdef0123", "fingerprint": "a1340f55d6c3", "replaced": False},
+    "secret": {"secret": "0123456789abcdef0123", "fingerprint": "a1340f55d6c3", "replaced": False},
     "gateway": {"action": "none", "endpoints": ["https://10.64.0.10:8443/v1"], "firewall": [], "sets": []},
     "engine_probe": {"ready": True, "answer": ANSWER, "waited_s": 0.2, "access": 401},
     "stat": {"stat": {"exists": True}},
@@ -110,7 +110,7 @@ def execute(self: ActionBase, *args: Any, **call: Any) -> dict[str, Any]:
 def made(name: str, host: str, rank: int, count: int, options: Mapping[str, Any]) -> Mapping[str, Any]:
     if name == "node_info":
         return {"node": {**node(host, rank), **left(host, rank, options)}, "fact": fact(host, rank, count)}
-    if name == "management_reach":
+    if name == "reach":
         return {"unreached": []}
     if name == "neighbors":
         return heard(host, options["nodes"])
@@ -125,7 +125,7 @@ def made(name: str, host: str, rank: int, count: int, options: Mapping[str, Any]
     if name == "rdma_look":
         known = node(host, rank)
         return {**SETTLED["bandwidth"], "ports": known["rdma"]["devices"], "gids": known["gids"]}
-    if name == "access_apply":
+    if name == "access":
         return {"changes": [], "transaction": "", "settled": marks(options["rules"])}
     if name == "engine_inputs":
         complete = {"owner": "root", "unmet": "complete", "kernels": ""}
@@ -136,7 +136,7 @@ def made(name: str, host: str, rank: int, count: int, options: Mapping[str, Any]
         }
     if name == "ray_cluster":
         return {"complete": True, "alive": list(options["nodes"].values())}
-    if name == "access_node":
+    if name == "peer":
         return {**peer(host, rank), "network": node(host, rank)["network"], "fact": None}
     return SAID.get(name, {})
 

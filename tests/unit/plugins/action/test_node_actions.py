@@ -16,15 +16,12 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.playbook.task import Task
 from ansible.template import Templar
 from ansible_collections.sparkmatrix.cluster.plugins.action import (
-    node_membership,
     node_tool,
     preflight,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _node_program
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
-from planning import plan
-from ssh_keys import ssh_key
 
 
 class Lazy(dict):
@@ -244,64 +241,6 @@ def test_node_tool_of_a_broken_checkout(monkeypatch):
     monkeypatch.setattr(_node_program, "build", refuse)
     with pytest.raises(AnsibleError, match="cannot be packed"):
         install(monkeypatch, "present")
-
-
-def membership(hosts, leaving=(), **args):
-    variables = {
-        "hostvars": {h: Lazy(v) for h, v in hosts.items()},
-        "groups": {"sparks": [h for h in hosts if h not in leaving], "sparks_leaving": list(leaving)},
-    }
-    return act(node_membership, args, variables)
-
-
-def test_membership_hands_the_variables_of_the_group_to_who_leaves():
-    hosts = {
-        "a": {"spark_rank": 0, "ansible_user": "dgx", "ansible_host": "192.0.2.1", "ray_port": 7, "mine": 1},
-        "b": {"spark_rank": 1, "ray_port": 8},
-    }
-    result = membership(hosts, ["b"], phase="request", change="remove")
-    assert result["departing"] == [{"name": "b", "variables": {"ansible_user": "dgx"}}]
-    assert membership({"a": hosts["a"]}, phase="request", change="remove")["departing"] == []
-    refused = membership({"b": hosts["b"], "a": hosts["a"]}, ["a"], phase="request", change="remove")
-    assert refused["failed"] and "it is the head" in refused["msg"]
-
-
-def test_membership_compares_what_was_read():
-    known = f"a,a.local {ssh_key('A')}\nc,c.local {ssh_key('C')}\n"
-    look = {"host_keys": [ssh_key("A")], "known_hosts": known}
-    hosts = {
-        "a": {"spark_rank": 0, "spark_peer": look},
-        "b": {"spark_rank": 1, "spark_peer": {"host_keys": [ssh_key("B")]}},
-    }
-    result = membership(hosts, phase="compare", change="add")
-    assert (result["joins"], result["departed"], result["replaced"]) == (["b"], ["c"], [])
-    assert "c: the nodes still know it" in result["warnings"][0]
-    hosts["a"]["spark_peer"] = {**look, "known_hosts": f"{look['known_hosts']}b,b.local {ssh_key('OLD')}\n"}
-    refused = membership(hosts, phase="compare", change="add")
-    assert refused["failed"] and "its host keys are not those that its peers know" in refused["msg"]
-
-
-def test_os_update_refuses_or_plans():
-    look = {"kernel": "6.1-x", "kernels": ["6.1-x"], "packages": {}, "changes": [], "problems": [], "grub": []}
-    look |= {
-        "notes": [],
-        "boot_free_mib": 9,
-        "kernel_mib": 1,
-        "firmware": [],
-        "reboot_required": False,
-        "held": [],
-        "probation": False,
-    }
-    made = plan("os_update", {"nodes": {"a": {"look": look}}})
-    assert made["nodes"]["a"] == {
-        "kernel": "6.1-x",
-        "previous": "",
-        "changes": (),
-        "reboot": False,
-        "probation": False,
-    }
-    refused = plan("os_update", {"nodes": {"a": {"look": {**look, "problems": ["broken"]}}}})
-    assert refused["failed"] and "a: broken" in refused["msg"]
 
 
 def test_a_gateway_that_a_playbook_only_follows():

@@ -53,12 +53,12 @@ KNOWN = {
     "managed_files": ({"name": "ray", "files": FILES}, {"changed_paths": []}),
     "managed_service": ({"name": UNIT, "config_hash": "abc", "enabled": "yes"}, {"due": False, "action": "none"}),
     "port_filter": (FILTER, {"changes": []}),
-    "firewall_rules": (LAYER, {"changes": [], "previous": LAYER["rules"]}),
+    "firewall": (LAYER, {"changes": [], "previous": LAYER["rules"]}),
     "kept_plan": ({"plan": PLAN, "images": {"x": "sha256:1"}}, {}),
     "peermem": ({"load": "auto"}, {"loaded": False}),
     "rdma_look": ({}, {"tool": None, "verbs": True, "ports": [], "gids": []}),
-    "cluster_secret": (TOKEN, {"secret": "", "replaced": False, "fingerprint": "abc"}),
-    "access_node": ({}, {**PEER, "network": NODE["network"], "fact": {"state": "applied"}}),
+    "secret": (TOKEN, {"secret": "", "replaced": False, "fingerprint": "abc"}),
+    "peer": ({}, {**PEER, "network": NODE["network"], "fact": {"state": "applied"}}),
 }
 BY_NAME = ("managed_files", "managed_service", "port_filter")
 # Anything else is the node's to say.
@@ -83,26 +83,26 @@ ASKED = [
     ("port_filter", {**FILTER, "users": ["somebody"]}, None),
     ("port_filter", {**FILTER, "name": "fabric"}, None),
     ("port_filter", {"state": "in_force"}, None),
-    ("firewall_rules", {**LAYER, "layer": "engine"}, None),
-    ("firewall_rules", {**LAYER, "rules": LAYER["rules"][:1]}, None),
-    ("firewall_rules", {**LAYER, "rules": "allow from 192.0.2.2 allow from 192.0.2.3"}, None),
-    ("firewall_rules", {"layer": "ray"}, None),
-    ("firewall_rules", LAYER, {"spark_access_compared": {"changes": ["port"], "settled": {}}}),
-    ("firewall_rules", LAYER, {"spark_access_compared": {}}),
-    ("firewall_rules", LAYER, {"spark_node_info": {}}),
+    ("firewall", {**LAYER, "layer": "engine"}, None),
+    ("firewall", {**LAYER, "rules": LAYER["rules"][:1]}, None),
+    ("firewall", {**LAYER, "rules": "allow from 192.0.2.2 allow from 192.0.2.3"}, None),
+    ("firewall", {"layer": "ray"}, None),
+    ("firewall", LAYER, {"spark_access_compared": {"changes": ["port"], "settled": {}}}),
+    ("firewall", LAYER, {"spark_access_compared": {}}),
+    ("firewall", LAYER, {"spark_node_info": {}}),
     ("kept_plan", {"plan": PLAN}, None),
     ("kept_plan", {"plan": {**PLAN, "identity": "two"}, "images": {"x": "sha256:1"}}, None),
     ("kept_plan", {"state": "read"}, None),
     ("peermem", {"load": "true"}, None),
     ("rdma_look", {}, {"spark_fabric_compared": {"changes": ["mtu"]}}),
-    ("cluster_secret", {**TOKEN, "name": "engine_key"}, None),
-    ("cluster_secret", {**TOKEN, "owner": "root"}, None),
-    ("cluster_secret", {**TOKEN, "state": "absent"}, None),
-    ("access_node", {"rotate": True}, None),
-    ("access_node", {"user": "somebody"}, None),
-    ("access_node", {"known_hosts": True}, None),
-    ("access_node", {}, {"spark_fabric_compared": {"changes": ["address"]}}),
-    ("access_node", {}, {"spark_access_compared": {"changes": ["port"]}}),
+    ("secret", {**TOKEN, "name": "engine_key"}, None),
+    ("secret", {**TOKEN, "owner": "root"}, None),
+    ("secret", {**TOKEN, "state": "absent"}, None),
+    ("peer", {"rotate": True}, None),
+    ("peer", {"user": "somebody"}, None),
+    ("peer", {"known_hosts": True}, None),
+    ("peer", {}, {"spark_fabric_compared": {"changes": ["address"]}}),
+    ("peer", {}, {"spark_access_compared": {"changes": ["port"]}}),
 ]
 
 
@@ -175,8 +175,8 @@ def test_what_this_run_has_changed_is_asked_again(name):
 def test_rules_that_this_run_has_changed_are_changed_back():
     """A fabric that is not kept: the rules of before are those that the role access has found."""
     more = {**LAYER, "rules": [*LAYER["rules"], "allow from 192.0.2.4"]}
-    first, _asked = act("firewall_rules", more, after_preflight(), {"changed": True, "previous": LAYER["rules"]})
-    _result, asked = act("firewall_rules", LAYER, after_preflight(ansible_facts=first["ansible_facts"]))
+    first, _asked = act("firewall", more, after_preflight(), {"changed": True, "previous": LAYER["rules"]})
+    _result, asked = act("firewall", LAYER, after_preflight(ansible_facts=first["ansible_facts"]))
     assert asked.called
     # Of another layer, too: the firewall has a rule once, and the first layer may have been its owner. And still when
     # preflight has read the machine again, which does not read rules.
@@ -184,9 +184,9 @@ def test_rules_that_this_run_has_changed_are_changed_back():
     later = after_preflight(ansible_facts=first["ansible_facts"])
     later["spark_node_info"]["node"]["time"] = 6.0
     for told in (after_preflight(ansible_facts=first["ansible_facts"]), later):
-        _result, asked = act("firewall_rules", other, told)
+        _result, asked = act("firewall", other, told)
         assert asked.called
-    _result, asked = act("firewall_rules", other, after_preflight())
+    _result, asked = act("firewall", other, after_preflight())
     assert not asked.called
 
 
@@ -196,7 +196,7 @@ def test_a_secret_that_one_node_has_not_is_asked_for_on_all(another):
     other = copy.deepcopy(NODE)
     other["settled"]["secrets"]["ray_token"] = another
     for nodes in ((NODE, other), (other, NODE), (NODE, None), (NODE, {})):
-        _result, asked = act("cluster_secret", TOKEN, after_preflight(**judged(*nodes)))
+        _result, asked = act("secret", TOKEN, after_preflight(**judged(*nodes)))
         assert asked.called
 
 
@@ -209,7 +209,7 @@ def test_a_qos_profile_is_looked_for_unless_no_node_has_any_of_it():
 
 def test_only_preflight_reads_all_nodes():
     """Each node that asked all others would make this grow with the square of the nodes."""
-    result, asked = act("cluster_secret", TOKEN, {**after_preflight(), "hostvars": None})
+    result, asked = act("secret", TOKEN, {**after_preflight(), "hostvars": None})
     assert not asked.called and result["fingerprint"] == "abc"
 
 

@@ -14,10 +14,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import ray_cluster as engine_ray_cluster
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import units
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import secret as managed_secret
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import Result
 from ansible_collections.sparkmatrix.cluster.plugins.modules import (
-    cluster_secret,
     engine_probe,
     engine_units,
     kept_plan,
@@ -156,46 +153,6 @@ def test_a_cluster_that_cannot_be_asked(monkeypatch):
     result, failed, _query = cluster(monkeypatch, SparkError("no python"), check=True)
     assert not failed
     assert "no python" in result["reason"]
-
-
-def secret(monkeypatch, outcome, **options):
-    calls = []
-
-    def act(wanted, *, check_mode):
-        calls.append((wanted, check_mode))
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
-
-    monkeypatch.setattr(managed_secret, "ensure", act)
-    monkeypatch.setattr(managed_secret, "remove", act)
-    result, failed = run_module(cluster_secret, {"name": "token", "path": "/etc/x/token", **options})
-    return result, failed, calls[0][0]
-
-
-def test_secret_present(monkeypatch):
-    outcome = managed_secret.Outcome(
-        Result(["/etc/x/token"], [], ["no such owner yet"]), "made-by-the-module-itself", True
-    )
-    result, failed, wanted = secret(monkeypatch, outcome, owner="svc", required=True)
-    assert not failed
-    assert result["changed"]
-    assert result["secret"] == "made-by-the-module-itself"
-    assert result["fingerprint"] == outcome.fingerprint
-    assert not result["replaced"]
-    assert (wanted.owner, wanted.required, wanted.value) == ("svc", True, "")
-
-
-def test_secret_absent(monkeypatch):
-    result, _failed, _wanted = secret(monkeypatch, managed_secret.Outcome(Result(), "", False), state="absent")
-    assert not result["changed"]
-    assert "secret" not in result
-
-
-def test_secret_failure(monkeypatch):
-    result, failed, _wanted = secret(monkeypatch, SparkError("no way"), value="given-and-never-shown")
-    assert failed
-    assert "given-and-never-shown" not in json.dumps(result)
 
 
 def keeper_waits(monkeypatch, found=None):

@@ -17,11 +17,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import node as access_node
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import rollback, sshd, ufw
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.apply import (
+    Outcome,
     Wanted,
     give_back,
     layer_rules,
     marks,
-    reconcile,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.rollback import GUARD, confirm, restore
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -38,7 +38,7 @@ FIRST = ("192.0.2.9", "50000", "192.0.2.1", "22")
 FRESH = ("192.0.2.9", "50001", "192.0.2.1", "22")
 SSHD = {"MaxAuthTries": "10", "PasswordAuthentication": "no"}
 RULES = {"ray": ["allow from 192.0.2.2"], "fabric": ["allow in on enp1s0f0np0 from 192.168.100.11"]}
-ALL = Wanted(SSHD, True, (), RULES, FIRST, 60)
+ALL = Wanted(sshd=SSHD, firewall=True, rules=RULES, rollback_seconds=60)
 OPS = "allow from 10.9.9.9 to any port 9100 proto tcp comment 'monitoring (ops)'"
 
 PENDING = GUARD.marker
@@ -47,6 +47,10 @@ PENDING = GUARD.marker
 @pytest.fixture
 def node(tmp_path: Path) -> FakeAccess:
     return FakeAccess(tmp_path / "root")
+
+
+def reconcile(machine: Any, wanted: Wanted, connection: Any = FIRST, *, check_mode: bool = False) -> Outcome:
+    return access_apply.reconcile(machine, wanted, connection, check_mode=check_mode)
 
 
 def in_force(node: FakeAccess) -> None:
@@ -91,7 +95,7 @@ def test_switching_one_topic_off_takes_it_back(node: FakeAccess) -> None:
     outcome = reconcile(node.machine(), replace(ALL, sshd={}, firewall=False))
     confirm(node.machine(), outcome.transaction, FRESH)
     assert node.sshd["maxauthtries"] == "6"
-    assert not reconcile(node.machine(), Wanted(connection=FIRST)).changed
+    assert not reconcile(node.machine(), Wanted()).changed
 
 
 @pytest.mark.parametrize("boot", [False, True])
@@ -193,7 +197,7 @@ def test_settings_that_do_not_work_are_taken_back_at_once(
         node.sshd = node.settings()
     before = node.state()
     with pytest.raises(SparkError, match=f"{says}.*previous settings are active again"):
-        reconcile(node.machine(), Wanted(settings, connection=FIRST))
+        reconcile(node.machine(), Wanted(sshd=settings))
     assert node.state() == before
 
 
@@ -267,7 +271,7 @@ def test_every_port_of_sshd_stays_open(node: FakeAccess) -> None:
     assert [node.lets_in(f"allow {port}/tcp") for port in (22, 2200, 2222, 23)] == [True, True, True, False]
     node.socket = "Listen=/run/x (Stream)\nActiveState=active\n"
     with pytest.raises(SparkError, match="port of sshd is not known"):
-        reconcile(node.machine(), replace(ALL, connection=()))
+        reconcile(node.machine(), ALL, ())
 
 
 def test_without_the_tool_nothing_is_changed(node: FakeAccess) -> None:
@@ -350,7 +354,7 @@ def test_the_key_is_made_once_and_rotated_on_demand(node: FakeAccess) -> None:
     assert not node.path(access_node.KEY).exists()
     made = look()
     assert (made.changed, made.public_key) == (True, "ssh-ed25519 AAAAk1")
-    assert made.as_dict()["connection"] == list(FIRST) and made.ssh_ports == [22] and made.account
+    assert made.connection == list(FIRST) and made.ssh_ports == [22] and made.account
     assert made.host_keys == ["ssh-ed25519 AAAAhost"] and made.fact is None
     assert node.path(access_node.KEY).stat().st_mode & 0o777 == 0o600
     again = look()

@@ -12,8 +12,6 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import discover
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.modules import lan_discover
-from module_runner import run_module
 
 AVAHI = r"""+;eno1;IPv4;spark-1a2b;SSH Remote Terminal;local
 =;eno1;IPv6;spark-1a2b;_ssh._tcp;local;spark-1a2b.local;fe80::1;22;
@@ -314,17 +312,9 @@ def test_where_nobody_was_found(platform: str, says: str) -> None:
     assert discover.nobody([discover.Candidate("192.168.1.8")], platform) == "No machine is named like a Spark."
 
 
-def test_the_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    def find(where: str) -> list[discover.Candidate]:
-        asked.append(where)
-        return [discover.Candidate("192.168.1.20", "spark-1a2b")]
-
-    monkeypatch.setattr(lan_discover, "find", find)
-    result, failed = run_module(lan_discover, {"cidr": "192.168.1.0/30"})
-    assert not failed and asked == ["192.168.1.0/30"]
-    assert result["candidates"][0]["likely"] and not result["candidates"][0]["own"]
-    monkeypatch.setattr(lan_discover, "find", discover.find)
-    result, failed = run_module(lan_discover, {"where": "8.8.8.0/24"})
-    assert failed and "not a private one" in result["msg"]
+def test_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discover, "find", lambda at: [discover.Candidate(at, "spark-1", known_hosts=("a b c",))])
+    (found,) = discover.look(discover.Request("192.168.1.20"), False).candidates
+    assert found.likely and found.known_hosts
+    (found,) = discover.look(discover.Request("192.168.1.20", ("SHA256:other",)), False).candidates
+    assert not found.known_hosts

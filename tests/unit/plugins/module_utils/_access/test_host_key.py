@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.host_key import Target, judge, split
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.host_key import Target, judge
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
@@ -76,14 +78,14 @@ def test_ssh_itself_judges(known, says, state):
 
 @pytest.mark.parametrize("says", [CHANGED, UNKNOWN])
 def test_a_confirmed_key_replaces_the_old_one_and_nothing_else(known, says):
-    found = judge(TARGET, [PRINT], runner=Ssh(known, says))
+    found = judge(replace(TARGET, confirmed=(PRINT,)), runner=Ssh(known, says))
     assert (found.state, found.changed) == ("known", True)
     assert known.read_text() == "spark1 ssh-ed25519 ONE\nspark2 ssh-ed25519 NEW\n"
     assert known.stat().st_mode & 0o777 == 0o600
 
 
 def test_another_fingerprint_confirms_nothing(known):
-    found = judge(TARGET, ["SHA256:wrong"], runner=Ssh(known, CHANGED))
+    found = judge(replace(TARGET, confirmed=("SHA256:wrong",)), runner=Ssh(known, CHANGED))
     assert (found.state, found.changed, found.fingerprint, found.kind) == ("changed", False, PRINT, "ED25519")
 
 
@@ -109,24 +111,24 @@ def test_the_command_that_forgets_the_old_key(known, said, port, command):
 
 def test_check_mode_writes_nothing(known):
     before = known.read_text()
-    assert judge(TARGET, [PRINT], runner=Ssh(known, CHANGED), check_mode=True).changed
+    assert judge(replace(TARGET, confirmed=(PRINT,)), runner=Ssh(known, CHANGED), check_mode=True).changed
     assert known.read_text() == before
 
 
 def test_known_hosts_are_made_where_there_are_none(tmp_path):
     path = tmp_path / "new/known_hosts"
-    assert judge(TARGET, [PRINT], runner=Ssh(path, UNKNOWN)).changed
+    assert judge(replace(TARGET, confirmed=(PRINT,)), runner=Ssh(path, UNKNOWN)).changed
     assert path.read_text() == "spark2 ssh-ed25519 NEW\n"
 
 
 def test_a_key_that_cannot_be_read_is_not_confirmed_by_nothing(known):
-    found = judge(TARGET, [""], runner=Ssh(known, CHANGED, offers=""))
+    found = judge(replace(TARGET, confirmed=("",)), runner=Ssh(known, CHANGED, offers=""))
     assert not found.changed and not found.fingerprint
 
 
 def test_an_old_key_elsewhere_is_said(known):
     with pytest.raises(SparkError, match="ssh still refuses it"):
-        judge(TARGET, [PRINT], runner=Ssh(known, CHANGED, stubborn=True))
+        judge(replace(TARGET, confirmed=(PRINT,)), runner=Ssh(known, CHANGED, stubborn=True))
 
 
 def test_an_operator_without_known_hosts_is_told():
@@ -141,7 +143,7 @@ def test_an_operator_without_known_hosts_is_told():
             return False
 
     with pytest.raises(SparkError, match="keeps no known hosts"):
-        judge(TARGET, [PRINT], runner=Nowhere(Never(), CHANGED))
+        judge(replace(TARGET, confirmed=(PRINT,)), runner=Nowhere(Never(), CHANGED))
 
 
 def test_a_known_hosts_file_that_cannot_be_changed_is_named(known):
@@ -150,16 +152,17 @@ def test_a_known_hosts_file_that_cannot_be_changed_is_named(known):
             return Completed(255, "", "read-only") if "-R" in argv else super().__call__(argv)
 
     with pytest.raises(SparkError, match=r"the old key cannot be removed: read-only"):
-        judge(TARGET, [PRINT], runner=Fixed(known, CHANGED))
+        judge(replace(TARGET, confirmed=(PRINT,)), runner=Fixed(known, CHANGED))
 
 
 def test_arguments_are_split_as_a_shell_would():
-    assert split('-F "a b"', "", "-o X=1") == ["-F", "a b", "-o", "X=1"]
+    assert Target("a", arguments=('-F "a b"', "", "-o X=1")).command() == ["ssh", "-T", "-F", "a b", "-o", "X=1", "a"]
+    assert calls.load_request("host_key", {"host": "a", "confirmed": f"{PRINT}, x"}).confirmed == (PRINT, "x")
 
 
 def test_a_last_line_without_an_end_stays_whole(known):
     known.write_text("spark1 ssh-ed25519 ONE")
-    assert judge(TARGET, [PRINT], runner=Ssh(known, UNKNOWN)).state == "known"
+    assert judge(replace(TARGET, confirmed=(PRINT,)), runner=Ssh(known, UNKNOWN)).state == "known"
     assert known.read_text() == "spark1 ssh-ed25519 ONE\nspark2 ssh-ed25519 NEW\n"
 
 
@@ -182,7 +185,7 @@ def test_several_machines_at_once_lose_nothing(tmp_path):
                 return Completed(255, "", DENIED if f"{name} ssh-ed25519 NEW" in known.read_text() else CHANGED)
             return ssh(argv)
 
-        return judge(Target(name), [PRINT], runner=runner).state
+        return judge(Target(name, confirmed=(PRINT,)), runner=runner).state
 
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(take, names)) == {"known"}

@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import fingerprint, fingerprints
-from ansible_collections.sparkmatrix.cluster.plugins.modules import port_filter as module
-from module_runner import run_module
 from root_or_not import root_or_not
 
 assert root_or_not  # a fixture
@@ -228,16 +226,17 @@ def test_the_slice_goes_when_nothing_is_in_it(node, events, stopped):
     assert (["systemctl", "stop", "sparkmatrix.slice"] in node.log) == stopped
 
 
-def test_the_module(node, monkeypatch):
-    monkeypatch.setattr(module, "Machine", node.machine)
-    asked = {"name": "services", "rules": RULES, "users": ["daemon"]}
-    done, failed = run_module(module, asked, diff=True)
-    assert done["changed"] and not failed
-    assert [part["after_header"] for part in done["diff"]]
-    assert not run_module(module, asked)[0]["changed"]
-    assert run_module(module, {"name": "services", "state": "absent"})[0]["changed"]
+def test_the_call(node, monkeypatch):
+    monkeypatch.setattr(pf, "Machine", node.machine)
+    asked = pf.Request("services", RULES, ("daemon",))
+    done = pf.ensure(asked, False)
+    assert done.changed and [part["after_header"] for part in done.diff]
+    assert not pf.ensure(asked, False).changed
+    assert not pf.ensure(pf.Request(state="in_force"), False).changed
+    assert pf.ensure(pf.Request("services", state="absent"), False).changed
     # No rules: a node without a fabric.
-    assert not run_module(module, {"name": "services"})[0]["changed"]
-    done, failed = run_module(module, {**asked, "users": ["nobody-knows"]})
-    assert failed and "no account" in done["msg"]
-    assert os.path.exists(node.root)
+    assert not pf.ensure(pf.Request("services"), False).changed
+    with pytest.raises(SparkError, match="no account"):
+        pf.ensure(replace(asked, users=("nobody-knows",)), False)
+    with pytest.raises(SparkError):
+        pf.ensure(pf.Request(state="in_force"), False)

@@ -17,6 +17,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.node import left_out
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import manifest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, document, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -55,6 +56,7 @@ TRUE: tuple[Any, ...] = (
 )
 FILE = manifest.File("config.json", 2, "1" * 64, "2" * 40, ("1" * 64,))
 OF_PARSERS: Mapping[Any, Any] = {
+    left_out: None,
     capture.unpacked: capture.pack({"nvidia_smi": "GB10\nx"}),
     manifest.parse: manifest.Manifest("org/model", "a" * 40, (FILE,)).as_dict(),
     apply._fact: replace(

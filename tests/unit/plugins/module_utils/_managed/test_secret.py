@@ -31,10 +31,8 @@ def test_made_once_and_kept(wanted, tmp_path):
     first = cs.ensure(wanted(), root=str(tmp_path))
     again = cs.ensure(wanted(), root=str(tmp_path))
     path = tmp_path / "etc/x/token"
-    assert first.generated
-    assert first.result.changed
-    assert not again.generated
-    assert not again.result.changed
+    assert first.changed
+    assert not again.changed
     assert first.secret == again.secret == path.read_text().strip()
     assert len(first.secret) >= 40
     assert path.stat().st_mode & 0o777 == 0o600
@@ -45,15 +43,15 @@ def test_made_once_and_kept(wanted, tmp_path):
 def test_for_a_service_manager(wanted, tmp_path):
     made = cs.ensure(wanted(variable="API_KEY"), root=str(tmp_path))
     assert (tmp_path / "etc/x/token").read_text() == f'API_KEY="{made.secret}"\n'
-    assert not cs.ensure(wanted(variable="API_KEY"), root=str(tmp_path)).result.changed
+    assert not cs.ensure(wanted(variable="API_KEY"), root=str(tmp_path)).changed
 
 
 def test_the_given_one_wins(wanted, tmp_path):
     cs.ensure(wanted(), root=str(tmp_path))
     carried = cs.ensure(wanted(value=GIVEN, required=True), root=str(tmp_path))
     assert carried.secret == GIVEN
-    assert carried.result.changed
-    assert GIVEN not in str(carried.result.diff)
+    assert carried.changed
+    assert GIVEN not in str(carried.diff)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +94,7 @@ def test_a_directory_in_its_place(wanted, tmp_path):
 
 def test_check_mode_makes_nothing_and_tells_nothing(wanted, tmp_path):
     planned = cs.ensure(wanted(), check_mode=True, root=str(tmp_path))
-    assert planned.result.changed
+    assert planned.changed
     assert (planned.secret, planned.fingerprint) == ("", "")
     assert not (tmp_path / "etc").exists()
     assert cs.ensure(wanted(required=True), check_mode=True, root=str(tmp_path)).secret == ""
@@ -120,9 +118,9 @@ def test_remove_brings_back(wanted, tmp_path):
     (tmp_path / "etc/x").mkdir(parents=True)
     (tmp_path / "etc/x/token").write_text("before\n")
     cs.ensure(wanted(value=GIVEN), root=str(tmp_path))
-    assert cs.remove(wanted(), root=str(tmp_path)).result.changed
+    assert cs.remove(wanted(), root=str(tmp_path)).changed
     assert (tmp_path / "etc/x/token").read_text() == "before\n"
-    assert not cs.remove(wanted(), root=str(tmp_path)).result.changed
+    assert not cs.remove(wanted(), root=str(tmp_path)).changed
 
 
 def test_parse_wants_the_right_variable():
@@ -145,5 +143,5 @@ def test_one_of_another_layer_is_looked_at_and_not_taken_over(wanted, tmp_path):
     assert cs.read(wanted(), root=str(tmp_path)).fingerprint == ""
     made = cs.ensure(wanted(name="gateway"), root=str(tmp_path))
     found = cs.read(wanted(name="web_ui"), root=str(tmp_path))
-    assert found.fingerprint == made.fingerprint and not found.result.changed
+    assert found.fingerprint == made.fingerprint and not found.changed
     assert cs.names(root=str(tmp_path)) == ["gateway"]

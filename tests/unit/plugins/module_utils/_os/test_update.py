@@ -115,10 +115,10 @@ def test_a_look_changes_nothing_and_says_what_apt_would_do(node):
         "nvidia-driver-580-open": "580.82-0ubuntu1",
     }
     assert found.changes == [
-        {"name": "nvidia-old", "old": "1.0", "new": ""},
-        {"name": f"linux-image-{NEW}", "old": "", "new": "6.14.0-1013.13"},
-        {"name": "linux-image-nvidia", "old": "6.11", "new": "6.14"},
-        {"name": "nvidia-driver-580-open", "old": "580.82-0ubuntu1", "new": "580.95-0ubuntu1"},
+        os_update.Change("nvidia-old", "1.0", ""),
+        os_update.Change(f"linux-image-{NEW}", "", "6.14.0-1013.13"),
+        os_update.Change("linux-image-nvidia", "6.11", "6.14"),
+        os_update.Change("nvidia-driver-580-open", "580.82-0ubuntu1", "580.95-0ubuntu1"),
     ]
     assert found.held == ["nvidia-driver-580-open"]
     assert (found.problems, found.grub, found.kernel_mib) == ([], [], 3)

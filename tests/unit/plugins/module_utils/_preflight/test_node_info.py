@@ -79,7 +79,7 @@ def node(tmp_path):
         ),
         (
             '{"management_address": "10.0.0.2", "rank": "1", "nodes": true}',
-            {"address": "10.0.0.2", "interface": "", "host": ""},
+            {"address": "10.0.0.2", "interface": "", "host": "", "rank": None, "nodes": None},
         ),
         ("torn", None),
     ],
@@ -222,19 +222,13 @@ def test_disk_that_cannot_be_asked(node, monkeypatch):
 def test_network_over_ssh(tmp_path):
     node = Machine(tmp_path, environment={"SSH_CONNECTION": "203.0.113.9 5000 198.51.100.11 22"})
     found = net.network(node)
-    assert found["connection_address"] == "198.51.100.11"
-    assert found["connection_interface"] == "enP7s7"
-    assert found["connection_source"] == "ssh"
-    assert found["default_gateway"] == {"address": "198.51.100.1", "interface": "enP7s7"}
-    assert [item["name"] for item in found["interfaces"]] == ["lo", "enP7s7", "enp1s0f0np0"]
-    assert found["interfaces"][1]["addresses"][0] == {
-        "address": "198.51.100.11",
-        "prefix": 24,
-        "family": "inet",
-        "scope": "global",
-        "dynamic": False,
-    }
-    assert [(r["dst"], r["table"], r["type"]) for r in found["routes"]] == [
+    assert found.connection_address == "198.51.100.11"
+    assert found.connection_interface == "enP7s7"
+    assert found.connection_source == "ssh"
+    assert found.default_gateway == net.Gateway("198.51.100.1", "enP7s7")
+    assert [item.name for item in found.interfaces] == ["lo", "enP7s7", "enp1s0f0np0"]
+    assert found.interfaces[1].addresses[0] == net.InterfaceAddress("198.51.100.11", 24, "inet")
+    assert [(r.dst, r.table, r.type) for r in found.routes] == [
         ("default", "main", "unicast"),
         ("198.51.100.0/24", "main", "unicast"),
         ("203.0.113.0/24", "77", "blackhole"),
@@ -277,9 +271,9 @@ def test_a_process_loop_ends(tmp_path):
 
 def test_default_route_is_the_last_resort(node):
     found = net.network(node, "spark1.local")
-    assert found["connection_interface"] == "enP7s7"
-    assert found["connection_address"] == "198.51.100.11"
-    assert found["connection_source"] == "default_route"
+    assert found.connection_interface == "enP7s7"
+    assert found.connection_address == "198.51.100.11"
+    assert found.connection_source == "default_route"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "[{}]", "\n"])
@@ -346,7 +340,7 @@ WIREGUARD = [
 )
 def test_rules_before_main(rules, met):
     found = net.parse_rules(json.dumps(rules))
-    assert [(one["priority"], one["table"], one["action"]) for one in found] == met
+    assert [(one.priority, one.table, one.action) for one in found] == met
 
 
 # -- systemd, netplan

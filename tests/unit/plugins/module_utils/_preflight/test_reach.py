@@ -13,10 +13,8 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import reach as module
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.reach import unreached
-from ansible_collections.sparkmatrix.cluster.plugins.modules import management_reach
-from module_runner import run_module
 
-PEER = {"name": "spark2", "address": "10.0.0.12"}
+PEER = module.Peer("spark2", "10.0.0.12")
 
 
 @pytest.mark.parametrize(
@@ -34,16 +32,17 @@ PEER = {"name": "spark2", "address": "10.0.0.12"}
 )
 def test_what_counts_as_reached(ping: int, answer: bytes | OSError, reason: str) -> None:
     def greeting(address: str) -> bytes:
-        assert address == PEER["address"] and ping
+        assert address == PEER.address and ping
         if isinstance(answer, OSError):
             raise answer
         return answer
 
     def runner(argv: Sequence[str]) -> Completed:
-        assert argv[0] == "ping" and argv[-1] == PEER["address"]
+        assert argv[0] == "ping" and argv[-1] == PEER.address
         return Completed(ping)
 
-    assert unreached([PEER], runner, greeting) == ([{**PEER, "reason": reason}] if reason else [])
+    lost = [module.Unreached(PEER.name, PEER.address, reason)] if reason else []
+    assert unreached([PEER], runner, greeting) == lost
 
 
 def test_nobody_to_reach() -> None:
@@ -59,9 +58,7 @@ def test_the_greeting_of_an_sshd(monkeypatch: pytest.MonkeyPatch) -> None:
         answer.join()
 
 
-def test_the_module_does_not_ask_its_own_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(management_reach, "unreached", lambda peers: [{**peer, "reason": "lost"} for peer in peers])
-    own = {"name": "spark1", "address": "10.0.0.11"}
-    result, failed = run_module(management_reach, {"node": "spark1", "peers": [own, PEER]})
-    assert not failed and not result["changed"]
-    assert result["unreached"] == [{**PEER, "reason": "lost"}]
+def test_a_node_does_not_ask_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "unreached", list)
+    asked = module.Request((module.Peer("spark1", "10.0.0.11"), PEER), "spark1")
+    assert module.look(asked, False).unreached == [PEER]

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.discover import Candidate, parse_avahi
@@ -24,8 +25,8 @@ PLACES = {
 }
 
 
-def heard() -> list[dict[str, Any]]:
-    return [{**item.as_dict(), "fingerprint": f"SHA256:{item.name}", "kind": "ED25519"} for item in parse_avahi(TWO)]
+def heard() -> list[Candidate]:
+    return [replace(item, fingerprint=f"SHA256:{item.name}", kind="ED25519") for item in parse_avahi(TWO)]
 
 
 def node(name: str, gb10: bool = True) -> dict[str, Any]:
@@ -37,7 +38,7 @@ def node(name: str, gb10: bool = True) -> dict[str, Any]:
 def test_two_machines_with_five_addresses_are_two() -> None:
     candidates = heard()
     assert len(candidates) == 5
-    read = {item["address"]: node(item["name"]) for item in candidates}
+    read = {item.address: node(item.name) for item in candidates}
     first, second = machines(candidates, read)
     assert (first["address"], first["others"]) == ("192.168.1.20", ["192.168.100.10"])
     assert (second["address"], second["others"]) == ("192.168.1.21", ["192.168.100.11", "192.168.101.11"])
@@ -55,7 +56,7 @@ def test_another_machine_is_taken_where_that_was_asked_for() -> None:
 
 
 def test_this_computer_is_one_machine_without_an_answer_of_its_sshd() -> None:
-    candidates = [{**Candidate(f"192.168.1.{last}", own=True).as_dict()} for last in (7, 20)]
+    candidates = [Candidate(f"192.168.1.{last}", own=True) for last in (7, 20)]
     (one,) = machines(candidates, {"192.168.1.20": node("spark-1a2b")})
     assert (one["address"], one["own"], one["taken"], one["others"]) == ("192.168.1.20", True, True, ["192.168.1.7"])
 
@@ -77,19 +78,19 @@ def test_an_address_that_let_nobody_in_is_of_the_machine_with_its_key() -> None:
 
 
 def test_copies_of_one_disk_are_two_machines() -> None:
-    candidates = [{**item, "fingerprint": "SHA256:same"} for item in heard()]
-    read = {item["address"]: node(item["name"]) for item in candidates}
+    candidates = [replace(item, fingerprint="SHA256:same") for item in heard()]
+    read = {item.address: node(item.name) for item in candidates}
     assert [len(one["others"]) for one in machines(candidates, read)] == [1, 2]
 
 
 def test_a_stranger_with_the_machine_id_of_a_spark_hides_nobody() -> None:
-    candidates = [*heard()[:1], {**Candidate("192.168.1.66").as_dict(), "fingerprint": "SHA256:stranger"}]
+    candidates = [*heard()[:1], Candidate("192.168.1.66", fingerprint="SHA256:stranger")]
     read = {"192.168.1.20": node("spark-1a2b"), "192.168.1.66": node("spark-1a2b")}
     assert [one["address"] for one in machines(candidates, read)] == ["192.168.1.20", "192.168.1.66"]
 
 
 def test_what_shows_no_host_key_is_listed_by_its_address() -> None:
-    candidates = [Candidate("192.168.1.8").as_dict(), Candidate("192.168.1.9").as_dict()]
+    candidates = [Candidate("192.168.1.8"), Candidate("192.168.1.9")]
     assert [(one["address"], one["why"]) for one in machines(candidates, {})] == [
         ("192.168.1.8", "it shows no host key"),
         ("192.168.1.9", "it shows no host key"),

@@ -76,7 +76,7 @@ def test_a_first_login(said: str, found: str, remedy: str) -> None:
 def candidate(last: int, name: str = "", **more: Any) -> dict[str, Any]:
     address = f"10.0.0.{last}"
     default = {"banner": "SSH-2.0-X", "fingerprint": f"SHA256:{last}", "kind": "ED25519", "known_hosts": ("a b c",)}
-    return Candidate(**{"address": address, "name": name, **default, **more}).as_dict()
+    return Candidate(**{"address": address, "name": name, **default, **more}).__dict__
 
 
 def looked(is_gb10: bool = True) -> dict[str, Any]:

@@ -4,7 +4,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.node import Look
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import plan as access_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.membership import (
     Member,
     check_request,
@@ -13,7 +17,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.member
     member,
     parse_known_hosts,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.plan import Node, plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.plan import Node
+from planning import plan
+from ssh_keys import ssh_key
 
 
 def known(**hosts):
@@ -37,7 +43,7 @@ def test_known_hosts_of_the_role_are_read_back_under_the_inventory_name(name, po
         host: Node(rank, f"192.0.2.{rank + 1}", "ssh-ed25519 AAAA", (f"ssh-ed25519 K{rank}", f"ssh-rsa R{rank}"), port)
         for rank, host in enumerate((name, "spark2"))
     }
-    text = next(f["content"] for f in plan(nodes, "peer").files[name] if f["path"].endswith("/known_hosts"))
+    text = next(f["content"] for f in access_plan.plan(nodes, "peer").files[name] if f["path"].endswith("/known_hosts"))
     found = parse_known_hosts(text)
     assert found[name] == {"ssh-ed25519 K0", "ssh-rsa R0"}
     assert set(found) == {name, "spark2"}
@@ -48,13 +54,13 @@ def test_damaged_known_hosts_are_no_names():
 
 
 def test_a_first_cluster_is_all_joins():
-    nodes = {host: member(rank, {"host_keys": ["k"]}) for rank, host in enumerate(["a", "b"])}
+    nodes = {host: member(rank, Look(host_keys=["k"])) for rank, host in enumerate(["a", "b"])}
     change = compare("add", nodes)
     assert (change.joins, change.replaced, change.departed, change.findings) == (("a", "b"), (), (), ())
 
 
 def test_one_joins_and_nobody_else_is_touched():
-    nodes = cluster("a", "b") | {"c": member(2, {"host_keys": ["k-c"]})}
+    nodes = cluster("a", "b") | {"c": member(2, Look(host_keys=["k-c"]))}
     change = compare("add", nodes)
     assert change.joins == ("c",)
     assert change.findings == ()
@@ -62,10 +68,10 @@ def test_one_joins_and_nobody_else_is_touched():
 
 
 def test_a_machine_that_has_a_key_its_peers_know_is_the_same_machine():
-    look = {"host_keys": ["ssh-ed25519 NEW", "ssh-rsa R"], "known_hosts": "a ssh-ed25519 A\nb ssh-rsa R\n"}
-    nodes = {"a": member(0, {**look, "host_keys": ["ssh-ed25519 A"]}), "b": member(1, look)}
+    look = Look(host_keys=["ssh-ed25519 NEW", "ssh-rsa R"], known_hosts="a ssh-ed25519 A\nb ssh-rsa R\n")
+    nodes = {"a": member(0, replace(look, host_keys=["ssh-ed25519 A"])), "b": member(1, look)}
     assert compare("replace", nodes).replaced == ()
-    nodes["b"] = member(1, {**look, "host_keys": ["ssh-ed25519 NEW"]})
+    nodes["b"] = member(1, replace(look, host_keys=["ssh-ed25519 NEW"]))
     assert compare("replace", nodes).replaced == ("b",)
 
 
@@ -132,8 +138,23 @@ def test_a_leaving_machine_keeps_what_the_group_gave_it():
         "access_user": "peer",
         "__access_look": {},
     }
-    assert inherited(example, {"ray_port": 8}, ["ray_", "spark_", "access_", "fabric_"]) == {
-        "ansible_user": "dgx",
-        "spark_service_user": "me",
-        "access_user": "peer",
-    }
+    assert inherited(example, ["ray_", "spark_", "access_", "fabric_"]) == [
+        "ansible_user",
+        "spark_service_user",
+        "ray_port",
+        "access_user",
+    ]
+    given = {"members": {"a": 0}, "given": list(example)}
+    made = plan("leaving", leaving={"b": 1}, own={"b": ["ray_port", "spark_service_user"]}, **given)
+    assert made["departing"] == [{"name": "b", "variables": ["ansible_user", "access_user"]}]
+    assert "it is the head" in plan("leaving", members={"b": 1}, leaving={"a": 0}, given=[], own={"a": []})["msg"]
+
+
+def test_the_nodes_are_compared_as_they_were_read():
+    look = {"host_keys": [ssh_key("A")], "known_hosts": f"a,a.local {ssh_key('A')}\nc,c.local {ssh_key('C')}\n"}
+    nodes = {"a": {"rank": 0, "look": look}, "b": {"rank": 1, "look": {"host_keys": [ssh_key("B")]}}}
+    made = plan("membership", {"nodes": nodes}, change="add", members=["a", "b"])
+    assert made["summary"][:2] == ["rank 0: a stays", "rank 1: b joins"] and "c: the nodes" in made["warnings"][0]
+    look["known_hosts"] += f"b,b.local {ssh_key('OLD')}\n"
+    assert "its host keys are not" in plan("membership", {"nodes": nodes}, change="add", members=["a", "b"])["msg"]
+    assert "msg" not in plan("membership", {"nodes": nodes}, change="replace", members=["a", "b", "c"])

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import ufw
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import plan as ap
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
@@ -206,6 +207,10 @@ def raw(rank: int, **changes: Any) -> dict[str, Any]:
     return {"rank": rank, "address": "", "look": look(rank), "fact": None, **changes}
 
 
+def read(found: dict[str, Any]) -> dict[str, Any]:
+    return {**found, "look": calls.read("peer", found["look"], "spark1")}
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -213,11 +218,11 @@ def raw(rank: int, **changes: Any) -> dict[str, Any]:
         ({"address": "10.5.0.1"}, "10.5.0.1"),
         ({"look": look(0, connection=[])}, "10.0.0.1"),
         ({"look": look(0, connection=["", "1", "fe80::1", "22"])}, "10.0.0.1"),
-        ({"look": look(0, connection=["a", "1", "192.168.100.10", "22"])}, "10.0.0.1"),
+        ({"look": look(0, connection=["10.0.0.9", "1", "192.168.100.10", "22"])}, "10.0.0.1"),
     ],
 )
 def test_the_address_of_a_node(changes: dict[str, Any], expected: str) -> None:
-    nodes, findings = ap.node_inputs({"spark1": raw(0, **changes)})
+    nodes, findings = ap.node_inputs({"spark1": read(raw(0, **changes))})
     assert not findings and nodes["spark1"].address == expected
 
 
@@ -235,7 +240,7 @@ def test_the_address_of_a_node(changes: dict[str, Any], expected: str) -> None:
 )
 def test_no_fabric_loses_an_address_that_its_plan_gave(lines: tuple[str, ...]) -> None:
     planned = facts(*lines)
-    looks = {host: raw(fact.rank, fact=fact.as_dict(), look=look(fact.rank)) for host, fact in planned.items()}
+    looks = {host: read(raw(fact.rank, fact=fact.as_dict())) for host, fact in planned.items()}
     nodes, findings = ap.node_inputs(looks)
     assert not findings and {host: node.fact for host, node in nodes.items()} == planned
 
@@ -261,7 +266,7 @@ def test_the_planner_refuses() -> None:
         said = run(nodes={"spark1": raw(0), "spark2": lacking})["msg"]
         assert said.startswith("spark2: spark_rank, or what the machine says of its ssh, is not known. Run the whole")
     old = run(nodes={"spark1": raw(0), "spark2": raw(1, fact={"schema": 2})})
-    assert "1. spark2 fact: the fabric fact has schema 2, this release reads 3. Run the fabric layer" in old["msg"]
+    assert "1. spark2: the fabric fact has schema 2, this release reads 3. Run the fabric layer" in old["msg"]
     assert "site.yml --tags fabric" in old["msg"]
 
 

@@ -4,31 +4,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os.update import Change, Look
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._os.update import plan
+from planning import plan as run_planner
 
 OLD, NEW = "6.11.0-1016-nvidia", "6.14.0-1013-nvidia"
-KERNEL = {"name": f"linux-image-{NEW}", "old": "", "new": "6.14.0-1013.13"}
-DRIVER = {"name": "nvidia-driver", "old": "580.82", "new": "580.95"}
+KERNEL = Change(f"linux-image-{NEW}", "", "6.14.0-1013.13")
+DRIVER = Change("nvidia-driver", "580.82", "580.95")
 
 
 def look(**changed):
-    return {
+    found = {
         "kernel": OLD,
         "kernels": [OLD],
         "packages": {f"linux-image-{OLD}": "6.11.16", "nvidia-driver": "580.82"},
-        "held": [],
         "changes": [KERNEL, DRIVER],
-        "problems": [],
-        "notes": [],
-        "grub": [],
         "boot_free_mib": 500,
         "kernel_mib": 100,
-        "firmware": [],
-        "reboot_required": False,
-        "probation": False,
-        **changed,
     }
+    return Look(**{**found, **changed})
 
 
 def texts(**looks):
@@ -95,7 +93,7 @@ def test_another_flavour_is_not_booted():
     ("changed", "says"),
     [
         ({"problems": ["apt-get check: unmet dependencies"]}, "a: apt-get check: unmet dependencies"),
-        ({"changes": [{"name": "nvidia-x", "old": "1", "new": ""}]}, "a: apt would remove nvidia-x"),
+        ({"changes": [Change("nvidia-x", "1", "")]}, "a: apt would remove nvidia-x"),
         (
             {"grub": ["there is no /boot/grub/grub.cfg"]},
             f"a: a failed boot of the new kernel would not return to {OLD}",
@@ -119,8 +117,16 @@ def test_everything_is_refused_at_once():
 
 
 def test_different_sources_are_named():
-    other = {**DRIVER, "new": "580.99"}
+    other = replace(DRIVER, new="580.99")
     found = texts(a=look(), b=look(changes=[KERNEL, other]), c=look(changes=[DRIVER]))
     assert found[0].startswith("580.95 on a, c; 580.99 on b: nvidia-driver would not be the same")
     assert found[1].startswith(f"{NEW} on a, b; {OLD} on c: the kernel would not be the same")
     assert "os_update_versions: {nvidia-driver: …}" in found[0]
+
+
+def test_the_planner_refuses_or_plans():
+    look = document.plain(Look(OLD, [OLD]))
+    same = {"kernel": OLD, "previous": "", "changes": (), "reboot": False, "probation": False}
+    assert run_planner("os_update", {"nodes": {"a": {"look": look}}})["nodes"] == {"a": same}
+    refused = run_planner("os_update", {"nodes": {"a": {"look": {**look, "problems": ["broken"]}}}})
+    assert refused["failed"] and "a: broken" in refused["msg"]

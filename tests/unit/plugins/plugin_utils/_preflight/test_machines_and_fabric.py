@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import dump
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.reach import Unreached
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base
@@ -297,7 +298,7 @@ FAULTS = {
     "management_address": (interface("enP7s7", addresses=[]), ALL),
     "management_kept": (kept_on_wifi, ALL),
     "management_reach": (
-        rest(reach={f"spark{n}": [dict(name="spark2", address="198.51.100.12", **LOST_WAY)] for n in (1, 3)}),
+        rest(reach={f"spark{n}": [Unreached("spark2", "198.51.100.12", **LOST_WAY)] for n in (1, 3)}),
         ALL,
     ),
     "fabric_fact": (lambda c: c.facts.update(spark2={}), LATER),
@@ -474,8 +475,8 @@ MORE = {
         network(connection_interface="enp1s0f0np0"), {"access"}),
     "two of one management address": (host("fabric_management_address", "198.51.100.13"), ALL),
     "management that some do not reach": (
-        rest(reach={"spark1": [{"name": "spark2", "address": "198.51.100.12", **LOST_WAY}],
-                    "spark4": [{"name": "spark3", "address": "198.51.100.13", "reason": "refused"}]}),
+        rest(reach={"spark1": [Unreached("spark2", "198.51.100.12", **LOST_WAY)],
+                    "spark4": [Unreached("spark3", "198.51.100.13", "refused")]}),
         ALL),
     "a fact of another count": (new_fact(count=3), LATER),
     "a fact of another rank": (new_fact(rank=3), LATER),
