@@ -95,7 +95,7 @@ def run(judges: Mapping[str, Judge], context: Context) -> list[tuple[Rule, Findi
         severity = SEVERITIES[level(rule, context.settings)]
         for found in judges[rule.id](context):
             told = found.severity if found.severity == "info" else severity
-            remedy, why = found.remedy or rule.remedy, found.why or rule.why
+            remedy, why = found.remedy or rule.help, found.why or rule.why
             made.append((rule, replace(found, severity=told, remedy=remedy, why=why)))
     return made
 

@@ -90,11 +90,7 @@ def check_subnets(context: Context) -> Iterator[Finding]:
         for subnet in subnets:
             for other, what in used.items():
                 if subnet.version == other.version and subnet.overlaps(other):
-                    yield Finding(
-                        host,
-                        f"the fabric subnet {subnet} overlaps {what}",
-                        "Choose other fabric_subnets",
-                    )
+                    yield Finding(host, f"the fabric subnet {subnet} overlaps {what}")
                     break
 
 
@@ -226,8 +222,6 @@ def check_vanished(context: Context) -> Iterator[Finding]:
         yield Finding(
             context.who(before),
             f"this fabric was made for {max(before.values())} machines, and this job sees {len(context.hosts)}",
-            "Switch the disabled hosts of the inventory on again in AWX; a machine that leaves is moved to"
-            " sparks_leaving, and leaves with playbooks/node_remove.yml",
         )
 
 
@@ -298,9 +292,7 @@ def check_docker(context: Context) -> Iterator[Finding]:
                     yield Finding(
                         host,
                         f"Docker's network {own} overlaps the {wanted[hit]} network {hit}",
-                        'Set "bip" and "default-address-pools" in /etc/docker/daemon.json to other networks, then '
-                        "systemctl restart docker (docker network rm for networks of your own)",
-                        str(interface["name"]),
+                        device=str(interface["name"]),
                     )
 
 
@@ -313,16 +305,10 @@ def _networks(interface: Mapping[str, Any]) -> list[Network]:
     return [item for item in found if item is not None]
 
 
-HOTPLUG_OFF = (
-    "If the cable is in already, and the kernel log says Cable removal (journalctl -kg hotplug: some cables are not "
-    "recognised), switch the hot-plug feature off: sudo mv /etc/nvidia/cx7-hotplug-enabled "
-    "/etc/nvidia/cx7-hotplug-disabled, then reboot with the cable in"
-)
 _ABSENT = {
     "nic_removed": (
         "all ConnectX functions are gone: the platform removes them when no QSFP cable is plugged at boot",
-        "Power off both machines, plug the cable at both ends, then switch them on (a cable that is plugged while they "
-        f"run carries a tenth of its speed). {HOTPLUG_OFF}",
+        "",
     ),
     "class_missing": (
         "there is no RDMA device and no ConnectX function on the PCI bus",
@@ -367,9 +353,7 @@ def check_link_100g(context: Context) -> Iterator[Finding]:
                 yield Finding(
                     host,
                     f"the link runs at {speed:g} Gb/s, not {CABLE_GBPS:g}",
-                    "Nothing to do: every machine has two cables of 100G"
-                    if pair
-                    else "Use a 200G cable; on a switch set the port to 200G without autonegotiation",
+                    "Nothing to do: every machine has two cables of 100G" if pair else "",
                     device,
                     "info" if pair else "error",
                 )
@@ -386,8 +370,7 @@ def check_pcie_downtrained(context: Context) -> Iterator[Finding]:
                 yield Finding(
                     host,
                     f"its PCIe link runs at {' '.join(known)}, a Spark's at {HALF_GTS:g} GT/s x{HALF_LANES}",
-                    "Update the firmware (fwupdmgr update), then power the machine off for a minute",
-                    device,
+                    device=device,
                 )
 
 
@@ -425,13 +408,11 @@ def check_bond(context: Context) -> Iterator[Finding]:
         for path, names in (context.nodes[host].get("netplan_bonds") or {}).items():
             inside = sorted(own & set(names))
             if inside:
-                yield Finding(
-                    host,
-                    f"it bonds {', '.join(inside)}",
+                remedy = (
                     "Take the bond out of that file, and leave what it says of other ports: one may be the way to the "
-                    "machine. Then: netplan generate",
-                    path,
+                    "machine. Then: netplan generate"
                 )
+                yield Finding(host, f"it bonds {', '.join(inside)}", remedy, path)
 
 
 def check_duplicate_mac(context: Context) -> Iterator[Finding]:
@@ -447,8 +428,7 @@ def check_duplicate_mac(context: Context) -> Iterator[Finding]:
             yield Finding(
                 ", ".join(hosts),
                 f"the MAC address {mac} is on {' and '.join(f'{host} {name}' for host, name in places)}",
-                "Take away macaddress/cloned-mac-address in netplan, NetworkManager or udev on all but one",
-                places[0][1],
+                device=places[0][1],
             )
 
 
@@ -464,12 +444,7 @@ def check_lldpad(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
         state = (node.get("units") or {}).get("lldpad.service") or {}
         if state.get("active") in ("active", "activating", "reloading"):
-            yield Finding(
-                host,
-                "lldpad runs",
-                "sudo systemctl disable --now lldpad.service lldpad.socket (lldpd, another program, may stay)",
-                "lldpad.service",
-            )
+            yield Finding(host, "lldpad runs", device="lldpad.service")
 
 
 def cables_unknown(context: Context) -> bool:

@@ -53,11 +53,7 @@ def check_names(context: Context) -> Iterator[Finding]:
     for host in context.hosts:
         labels = host.rstrip(".").split(".")
         if not canonical(host) and (len(host) > 253 or not all(LABEL.fullmatch(label) for label in labels)):
-            yield Finding(
-                host,
-                "the inventory name is no valid host name",
-                "Use letters, digits and '-' (RFC 1123); the address belongs in ansible_host",
-            )
+            yield Finding(host, "the inventory name is no valid host name")
 
 
 def check_ranks(context: Context) -> Iterator[Finding]:
@@ -96,11 +92,7 @@ def check_rank_gaps(context: Context) -> Iterator[Finding]:
     gaps = sorted(set(range(max(numbers, default=0))) - numbers)
     if gaps:
         shown = ", ".join(map(str, gaps[:8])) + (", …" if len(gaps) > 8 else "")
-        yield Finding(
-            "inventory",
-            f"no machine has spark_rank {shown}, and one has {max(numbers)}",
-            "Right after removing a machine, whose rank stays free; else correct spark_rank",
-        )
+        yield Finding("inventory", f"no machine has spark_rank {shown}, and one has {max(numbers)}")
 
 
 def check_addresses(context: Context) -> Iterator[Finding]:
@@ -110,11 +102,7 @@ def check_addresses(context: Context) -> Iterator[Finding]:
         owners[address, str(values.get("ansible_port") or 22)].append(host)
     for (address, _port), hosts in owners.items():
         if len(hosts) > 1:
-            yield Finding(
-                ", ".join(hosts),
-                f"ansible_host is {address} for {len(hosts)} machines",
-                "Give each machine its own address",
-            )
+            yield Finding(", ".join(hosts), f"ansible_host is {address} for {len(hosts)} machines")
 
 
 def check_unknown(context: Context) -> Iterator[Finding]:
@@ -210,7 +198,7 @@ def check_port_filter(context: Context) -> Iterator[Finding]:
                 where[repr(item)].append(host)
     for item, hosts in where.items():
         found = f"spark_port_filter_from: {item} is no address and no network"
-        yield Finding(context.who(hosts), found, "Write it like 192.168.1.5, or 192.168.1.0/24")
+        yield Finding(context.who(hosts), found)
 
 
 def check_hub_token(context: Context) -> Iterator[Finding]:
@@ -251,22 +239,14 @@ def check_model_sources(context: Context) -> Iterator[Finding]:
         elif os.path.isdir(path):
             found = "" if os.access(path, os.R_OK | os.X_OK) else "the user who runs Ansible may not read it"
         if found:
-            yield Finding(
-                context.who(hosts),
-                f"artifacts_sources, {model}: {source}: {found}",
-                "Write it like controller:~/models/name; without controller: it is on the machine that fetches",
-            )
+            yield Finding(context.who(hosts), f"artifacts_sources, {model}: {source}: {found}")
 
 
 def check_limit(context: Context) -> Iterator[Finding]:
     missing = [host for host in context.hosts if host not in context.play_hosts]
     if missing and context.play_hosts:
         layers = ", ".join(sorted(context.layers & WHOLE))
-        yield Finding(
-            ", ".join(missing),
-            f"left out by --limit, but {layers} must see every machine",
-            "Run without --limit; to use fewer machines for good, take the others out of the group 'sparks'",
-        )
+        yield Finding(", ".join(missing), f"left out by --limit, but {layers} must see every machine")
 
 
 def gateway_wanted(context: Context) -> bool:

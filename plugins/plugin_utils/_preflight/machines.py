@@ -76,19 +76,13 @@ MIN_ENGINE_PYTHON = (3, 11)  # vLLM's wheels, see roles/engine/defaults/main.yml
 def check_root(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
         if node.get("uid") != 0:
-            yield Finding(
-                host,
-                f"tasks run with user id {node.get('uid')}, not as root",
-                "Leave become: true in place; the login user needs sudo to root",
-            )
+            yield Finding(host, f"tasks run with user id {node.get('uid')}, not as root")
 
 
 def check_systemd(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
         if not node.get("systemd"):
-            yield Finding(
-                host, "systemd is not the init system", "Use DGX OS or another distribution that boots with it"
-            )
+            yield Finding(host, "systemd is not the init system")
 
 
 def check_python(context: Context) -> Iterator[Finding]:
@@ -97,10 +91,7 @@ def check_python(context: Context) -> Iterator[Finding]:
         version = str(python.get("version") or "")
         if version and as_version(version) < (3, 9):
             yield Finding(
-                host,
-                f"Python is {version}, at least 3.9 is needed",
-                "Install a newer python3, or name one in ansible_python_interpreter",
-                str(python.get("executable") or ""),
+                host, f"Python is {version}, at least 3.9 is needed", device=str(python.get("executable") or "")
             )
 
 
@@ -145,11 +136,7 @@ def check_memory(context: Context) -> Iterator[Finding]:
                 f"{least:g} to {most:g} GiB (a Spark of {size} GB)" for size, (least, most) in SPARKS.items()
             )
         if not good:
-            yield Finding(
-                host,
-                f"the machine has {total:.1f} GiB of memory, expected {expected}",
-                "Look for memory that the firmware or kernel parameters keep, or set preflight_min_memory_gib",
-            )
+            yield Finding(host, f"the machine has {total:.1f} GiB of memory, expected {expected}")
 
 
 def check_memory_differs(context: Context) -> Iterator[Finding]:
@@ -157,12 +144,7 @@ def check_memory_differs(context: Context) -> Iterator[Finding]:
     totals = {host: total for host, total in _totals(context).items() if host not in told}
     if totals and min(totals.values()) < (1 - SIZES_DIFFER) * max(totals.values()):
         shown = ", ".join(f"{host} {total:.1f} GiB" for host, total in totals.items())
-        yield Finding(
-            context.who(totals),
-            f"the machines have different memory: {shown}",
-            "Every rank of a service gets what fits the smallest of its nodes. Put machines of one size into a service"
-            " (engine_services)",
-        )
+        yield Finding(context.who(totals), f"the machines have different memory: {shown}")
 
 
 def check_disk(context: Context) -> Iterator[Finding]:
@@ -202,9 +184,7 @@ def check_clock(context: Context) -> Iterator[Finding]:
         skew = offset - usual
         if abs(skew) > context.settings.max_clock_skew_s:
             yield Finding(
-                host,
-                f"the clock is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the other machines",
-                "Set it: timedatectl set-ntp true, and check that the machine reaches a time server",
+                host, f"the clock is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} the other machines"
             )
 
 
@@ -239,12 +219,7 @@ def check_compiler(context: Context) -> Iterator[Finding]:
         asked = [path for name, path in (node.get("commands") or {}).items() if name in NVCC]
         if contained or not asked or any(asked) or not (node.get("machine") or {}).get("is_gb10"):
             continue
-        yield Finding(
-            host,
-            f"there is no nvcc (neither in PATH nor as {NVCC[1]})",
-            "Install the CUDA toolkit, which DGX OS brings (sudo apt-get install cuda-toolkit-13-0), or set"
-            " engine_runtime: container",
-        )
+        yield Finding(host, f"there is no nvcc (neither in PATH nor as {NVCC[1]})")
 
 
 def check_clones(context: Context) -> Iterator[Finding]:
@@ -300,7 +275,6 @@ def check_cma(context: Context) -> Iterator[Finding]:
                 host,
                 f"the kernel {node.get('kernel')} keeps {memory['cma_free'] / GIB:.1f} GiB as CMA unaccounted for"
                 " (CmaTotal 0, CmaFree above 0)",
-                "Boot with kho=off, or with another kernel, if NCCL fails to start",
             )
 
 
@@ -439,8 +413,7 @@ def check_gpu(context: Context) -> Iterator[Finding]:
             yield Finding(
                 host,
                 f"cuInit fails, whatever nvidia-smi says: {state.get('message') or 'no reason given'}{code}",
-                "Look for 'NVRM: Xid' in journalctl -k, then reboot; power-cycle the machine if that does not help",
-                str((node.get("machine") or {}).get("gpu") or "GPU"),
+                device=str((node.get("machine") or {}).get("gpu") or "GPU"),
             )
 
 
@@ -509,8 +482,7 @@ def check_pcie_error(context: Context) -> Iterator[Finding]:
         context,
         "aer_fatal",
         "a fatal PCIe error",
-        "Reboot; if it comes back, power the machine off for a minute, update its firmware (fwupdmgr), and reseat the "
-        "QSFP cable. If the error comes back, contact the manufacturer",
+        "",
     )
 
 

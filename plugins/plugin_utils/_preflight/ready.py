@@ -82,9 +82,7 @@ def check_model_disk(context: Context) -> Iterator[Finding]:
                 host,
                 f"{names}: {needed / GB:.1f} GB to download, {free / GB:.1f} GB free,"
                 f" {(needed - free) / GB:.1f} GB short",
-                "Free some space (playbooks/artifacts.yml lists the models and removes unused ones), put"
-                " engine_model_cache on a larger disk, or name a smaller model",
-                first.cache.partition("/hub/")[0],
+                device=first.cache.partition("/hub/")[0],
             )
 
 

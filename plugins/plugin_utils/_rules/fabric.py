@@ -268,6 +268,7 @@ CHECKS = (
         "subnets",
         "A fabric subnet overlaps an address or route in use",
         "Addresses outside the fabric would be lost",
+        "Choose other fabric_subnets",
         layers=FABRIC,
         fixed="addresses outside the fabric would be lost",
     ),
@@ -282,6 +283,8 @@ CHECKS = (
         "docker_subnet",
         "A network of Docker (docker0) overlaps a fabric or management subnet",
         "Packets for other machines end in Docker's bridge",
+        'Set "bip" and "default-address-pools" in /etc/docker/daemon.json to other networks, then systemctl'
+        " restart docker (docker network rm for networks of your own)",
         layers=WHOLE,
     ),
     Rule(
@@ -295,6 +298,8 @@ CHECKS = (
         "vanished",
         "A job of AWX sees fewer machines than the fabric was made for",
         "A host that is disabled in AWX is missing in its jobs, and the others would be set up as a smaller cluster",
+        "Switch the disabled hosts of the inventory on again in AWX; a machine that leaves is moved to"
+        " sparks_leaving, and leaves with playbooks/node_remove.yml",
         layers=FABRIC | {"access"},
     ),
     Rule(
@@ -363,6 +368,7 @@ CHECKS = (
         "duplicate_mac",
         "Two machines have one MAC address on fabric or management",
         "Switches send the frames of both to one of them",
+        "Take away macaddress/cloned-mac-address in netplan, NetworkManager or udev on all but one",
         layers=WHOLE,
     ),
     Rule(
@@ -376,6 +382,7 @@ CHECKS = (
         "lldpad",
         "Lldpad runs",
         "It owns DCB and undoes PFC and trust settings",
+        "sudo systemctl disable --now lldpad.service lldpad.socket (lldpd, another program, may stay)",
         severity=WARN,
         layers=FABRIC,
     ),

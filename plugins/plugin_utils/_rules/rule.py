@@ -57,6 +57,11 @@ class Rule:
     needs: frozenset[str] = frozenset()
     alerts: tuple[Alert, ...] = ()
 
+    @property
+    def help(self) -> str:
+        """All that can be done."""
+        return f"{self.remedy}. If that does not help: {self.otherwise}" if self.otherwise else self.remedy
+
 
 NODE = "{{ $labels.node }}"
 HALF = f"{NODE} {{{{ $labels.interface }}}}"
