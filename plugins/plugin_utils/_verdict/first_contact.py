@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document as documents
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import PASS, UNKNOWN, WARN, Verdict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Verdict
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import verdict
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import passed, unknown, verdict
 
 Outputs = Mapping[str, str]  # of one machine, by name
 HALVES = ("enp1s0f0np0", "enp1s0f1np1", "enP2p1s0f0np0", "enP2p1s0f1np1")
@@ -149,12 +149,6 @@ def _memory(outputs: Outputs) -> tuple[bool | None, str]:
     return 52 <= size <= 64 or 110 <= size <= 128, f"{size:.1f} GiB"
 
 
-def _unseen(why: str) -> Callable[[Outputs], tuple[bool | None, str]]:
-    return lambda _outputs: (None, why)
-
-
-_MEASURE = "needs a measurement: playbooks/benchmark.yml --tags fabric, and its output"
-_HANDS = "needs somebody at the machine"
 ASSUMPTIONS: tuple[Assumption, ...] = (
     Assumption("product", "nvidia-smi names the GPU NVIDIA GB10", _product),
     Assumption("memory", "Linux shows 110 to 128 GiB of a Spark of 128 GB, 52 to 64 of one of 64 GB", _memory),
@@ -168,20 +162,6 @@ ASSUMPTIONS: tuple[Assumption, ...] = (
     Assumption("persistent", "the journal keeps earlier boots", _persistent),
     Assumption("grub", "GRUB can boot a kernel once (grubenv in /boot/grub)", _grub),
     Assumption("clock", "nvidia-smi tells the clock of the SMs", _clock),
-    Assumption(
-        "broadcast", "a broadcast of one half reaches both halves at the far end", _unseen("the layer fabric listens")
-    ),
-    Assumption("lldp", "the card's own LLDP agent leaves LLDP to lldpd", _unseen("needs lldpd and a switch")),
-    Assumption("two_cables", "with two cables in a pair each of them reaches its full rate", _unseen(_MEASURE)),
-    Assumption("degraded", "a degraded card is slow with one half at a time, too", _unseen(_MEASURE)),
-    Assumption(
-        "mtu_blip", "a change of the MTU takes the link of one half down for a moment", _unseen("seen in a change")
-    ),
-    Assumption(
-        "pfc_bounce", "a change of PFC takes both halves of a cage down for a moment", _unseen("seen in a change")
-    ),
-    Assumption("hotplug", "a card that was removed for want of a cable comes back with its names", _unseen(_HANDS)),
-    Assumption("wifi", "NCCL can start over a management network that is Wi-Fi", _unseen("needs an engine over Wi-Fi")),
 )
 
 
@@ -194,18 +174,12 @@ def judge(outputs: Mapping[str, Outputs]) -> list[Verdict]:
         held = [host for host, (holds, _found) in seen.items() if holds]
         hosts = against or held or list(seen)
         shown = "; ".join(dict.fromkeys(seen[host][1] for host in hosts))
-        words = "does not hold" if against else "held" if held else "not seen"
-        made.append(
-            verdict(
-                one.name,
-                "node",
-                f"{one.says}: {words} ({shown})",
-                "assumption_wrong" if against else "",
-                hosts,
-                outcome=WARN if against else PASS if held else UNKNOWN,
-                evidence=[seen[host][1] for host in hosts],
-            )
-        )
+        words = f"{one.says}: {'does not hold' if against else 'held' if held else 'not seen'} ({shown})"
+        evidence = [seen[host][1] for host in hosts]
+        if against:
+            made.append(verdict(one.name, "node", words, "assumption_wrong", hosts, evidence=evidence))
+        else:
+            made.append((passed if held else unknown)(one.name, "node", words, hosts, evidence=evidence))
     return made
 
 

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.capture import Answer
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import first_contact
 from rules import hold, of_verdicts
@@ -34,56 +33,6 @@ def spark(**changed):
         outputs |= {f"{place}/carrier": str(int(cabled)), f"{place}/phys_port_name": port}
         outputs[f"{place}/speed"] = "200000" if cabled else "-1"
     return {**outputs, **changed}
-
-
-def outcomes(*machines):
-    found = first_contact.judge({f"spark{number}": one for number, one in enumerate(machines, 1)})
-    return {one.check: one.outcome for one in found}
-
-
-SEEN = {"product", "memory", "names", "cages", "down_speed", "avahi", "journal", "persistent", "grub", "clock"}
-
-
-def test_a_spark_as_it_is_assumed():
-    found = outcomes(spark(), spark())
-    assert {name for name, outcome in found.items() if outcome == "pass"} == SEEN
-    assert {outcome for name, outcome in found.items() if name not in SEEN} == {"unknown"}
-
-
-def test_nothing_is_held_of_a_machine_that_prints_nothing():
-    assert set(outcomes({}).values()) == {"unknown"}
-    assert first_contact.judge({})[0].outcome == "unknown"
-
-
-@pytest.mark.parametrize(
-    ("name", "changed"),
-    [
-        ("product", {"nvidia_smi": "NVIDIA H200"}),
-        ("memory", {"/proc/meminfo": "MemTotal:       32535432 kB\n"}),
-        ("names", {"/sys/class/net/eth7/carrier": "0", "/sys/class/net/eth7/speed": "-1"}),
-        ("cages", {"/sys/class/net/enP2p1s0f1np1/phys_port_name": "p2"}),
-        ("down_speed", {"/sys/class/net/enp1s0f1np1/speed": "200000"}),
-        ("networkd", {"networkctl": "  2 enp1s0f0np0 ether routable configured\n"}),
-        ("avahi", {"/etc/avahi/avahi-daemon.conf": "allow-interfaces=enP7s7\n"}),
-        ("journal", {"kernel_journal": "mlx5_core 0000:01:00.0: Unable to change power state, device inaccessible\n"}),
-        ("grub", {"/boot/grub": "grub.cfg"}),
-        ("clock", {"nvidia_smi_clock": "N/A"}),
-    ],
-)
-def test_an_assumption_that_does_not_hold_on_one_machine(name, changed):
-    found = first_contact.judge({"spark1": spark(), "spark2": spark(**changed)})
-    (wrong,) = [one for one in found if one.check == name]
-    assert (wrong.outcome, wrong.cause, wrong.hosts) == ("warn", "assumption_wrong", ("spark2",))
-
-
-def test_after_the_fabric_layer_and_with_nvidia_sync():
-    done = spark(
-        networkctl="  2 enp1s0f0np0 ether routable configured\n",
-        nmcli="enp1s0f0np0:ethernet:unmanaged\n",
-        **{"/etc/netplan": "40-cx7.yaml"},
-    )
-    found = outcomes(done)
-    assert (found["networkd"], found["sync"]) == ("pass", "pass")
 
 
 def test_a_machine_that_could_not_tell_anything_is_no_witness():
