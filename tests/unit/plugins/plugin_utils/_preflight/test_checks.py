@@ -18,6 +18,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table i
 from hypothesis import given
 from hypothesis import strategies as st
 from preflight_inputs import ALL, NODE, context, fact, inventory, nodes
+from rules import hold, of_findings
 
 ROOT = Path(__file__).resolve().parents[5]
 DIGEST = f"ghcr.io/open-webui/open-webui@sha256:{'a' * 64}"
@@ -36,34 +37,185 @@ def examine(ctx):
     return found(pf.HOSTS, ctx)
 
 
-# -- the inventory
+def ranked(*ranks):
+    return context(hosts={f"spark{n + 1}": {"spark_rank": rank} for n, rank in enumerate(ranks)})
 
 
-@pytest.mark.parametrize("count", [1, 2, 4, 8])
-def test_a_good_inventory_has_no_findings(count):
-    assert judge(context(hosts=inventory(count))) == []
+def said(layers=ALL, count=2, **values):
+    """Of all machines, with the documented defaults of all variables."""
+    return replace(context(layers, inventory(count, **values)), variables=variables.load())
 
 
-@pytest.mark.parametrize(
-    ("ranks", "expected"),
-    [
-        ([None, 1], ["spark1: spark_rank is not set"]),
-        (["0", 1], ["spark1: spark_rank is the text '0', not a number"]),
-        ([True, 0], ["spark1: spark_rank is True, expected a whole number"]),
-        ([-1, 0], ["spark1: spark_rank is -1, expected a whole number"]),
-        ([0.0, 1], ["spark1: spark_rank is 0.0, expected a whole number"]),
-        ([0, 0], ["spark1, spark2: spark_rank 0 is given 2 times"]),
-        ([0, 2], []),
-        ([1, 2], ["inventory: no machine is the head (spark_rank 0)"]),
-        ([0, 0, "x"], ["spark3: spark_rank is 'x'", "spark1, spark2: spark_rank 0"]),
-    ],
-)
-def test_ranks(ranks, expected):
-    hosts = {f"spark{n + 1}": {"spark_rank": rank} for n, rank in enumerate(ranks)}
-    texts = [text for name, text in judge(context(hosts=hosts)) if name == "ranks"]
-    assert len(texts) == len(expected)
-    for text, start in zip(texts, expected):
-        assert text.startswith(start)
+def own(host, count=3, rest=None, **values):
+    hosts = inventory(count, **(rest or {}))
+    hosts[host].update(values)
+    return context(hosts=hosts)
+
+
+GATEWAY = {"gateway_listen": ["lo"]}
+PAGE = {"web_ui_enabled": True, "web_ui_image": DIGEST, **GATEWAY}
+# What the inventory says; what is found in it is in fixtures/rules.txt.
+CASES = {
+    **{f"a good one of {count}": context(hosts=inventory(count)) for count in (1, 2, 4, 8)},
+    **{
+        f"ranks {ranks}": ranked(*ranks)
+        for ranks in (
+            (None, 1), ("0", 1), (True, 0), (-1, 0), (0.0, 1), (0, 0), (0, 2), (1, 2), (0, 0, "x"),
+        )
+    },
+    **{
+        f"the name {name[:24]}": context(hosts={name: {"spark_rank": 0}})
+        for name in (
+            "spark1", "spark1.example.net", "198.51.100.1", "spark_1", "-spark", "spark 1", "a" * 64, "a." * 127 + "ab",
+        )
+    },
+    "one address twice, in other letters": context(hosts={
+        "a": {"spark_rank": 0, "ansible_host": "SPARK1.local"}, "b": {"spark_rank": 1, "ansible_host": "spark1.local"},
+    }),
+    "one address, and two ports": context(hosts={
+        "a": {"spark_rank": 0, "ansible_host": "x"}, "b": {"spark_rank": 1, "ansible_host": "x", "ansible_port": 2222},
+    }),
+    "a name that is another's address": context(hosts={
+        "spark1": {"spark_rank": 0}, "alias": {"spark_rank": 1, "ansible_host": "spark1"},
+    }),
+    "variables that do not exist": own("spark1", spark_rnak=1, rest={"fabric_mtuu": 1, "my_own": 2, "engine_zzz": 3}),
+    "variables that are ignored": replace(
+        own("spark1", spark_rnak=1, rest={"fabric_mtuu": 1, "engine_zzz": 3}),
+        settings=base.Settings(ignored_variables=("engine_*", "fabric_mtuu", "spark_rnak"))),
+    "variables of other layers": context({"os_stabilization"}, inventory(1, engine_zzz=3)),
+    "variables of a role without documentation": context({"verify"}, inventory(1, verify_odd=1)),
+    "keys of a service as variables": context(hosts=inventory(1, engine="x", gpu_memory_utilization=0.8, port=1)),
+    "slips in the prefix": own("spark1", ansible_usr="nvidia", rest={"engin_recipe": "a", "ansible_become_pass": "x"}),
+    "a number that is a word": context(hosts=inventory(2, fabric_mtu="nine", engine_port=None)),
+    "a word that is no choice, told once": said(fabric_topology="rign"),
+    "templates that fail": context(
+        hosts=inventory(2), broken={"spark2": {"engine_port": "'x' is undefined", "engine_zzz": "odd"}}),
+    **{
+        f"fabric: {values}": context({"fabric"}, inventory(2, **values))
+        for values in (
+            {"fabric_mtu": "9000"}, {"fabric_mtu": "large"}, {"fabric_mtu": 12000}, {"fabric_mtu": 1500},
+            {"fabric_topology": "ring"}, {"fabric_topology": "mesh"}, {"fabric_subnets": ["192.168.100.0/24"]},
+            {"fabric_subnets": ["192.168.100.0/24", "192.168.100.128/25"]},
+            {"fabric_subnets": ["192.168.100.0/24", "192.168.101.1/24"]},
+            {"fabric_qos": "roce", "fabric_transport": "socket"},
+        )
+    },
+    **{
+        f"engine: {values}": said(**values)
+        for values in (
+            {}, {"engine_recipe": "qwen3-235b-a22b"}, {"engine_options": {"max-num-seq": 2}},
+            {"engine_tensor_parallel_size": 3}, {"engine_context": "32768", "engine_concurrency": 900},
+            {"engine_port": "6379", **OVER_RAY}, {"engine_image": "x/y:latest", "engine_runtime": "container"},
+            {"engine_services": [{"name": "a", "recipe": "qwen3-8b", "nodes": ["spark9"]}]},
+            {"engine_services": [{"name": "a", "recipe": "qwen3-8b", "nodes": ["spark2"]}]},
+            {"engine_environment": {"HF_TOKEN": "x"}}, {"engine_recipe_paths": ["/nowhere"]},
+            {"engine_model_files": "/nowhere"}, {"engine_expert_parallel": False}, {"engine_context": "long"},
+            {"engine_options": 7}, {"engine_free_memory_gib": 117, "engine_gpu_memory_utilization": "0.8"},
+            {"preflight_require_gb10": False, "engine_context": "32768", "engine_concurrency": 900},
+        )
+    },
+    **{
+        f"no engine is planned by {layers}": said(frozenset(layers), engine_recipe="none")
+        for layers in (("fabric",), ("os_stabilization", "fabric"))
+    },
+    "an engine whose variables fail": replace(
+        said(engine_recipe="x"), broken={"spark1": {"engine_port": "undefined"}}),
+    "no machine": context({"ray", "engine", "gateway"}, {}),
+    "some are left out": context({"fabric"}, play_hosts=["spark1", "spark3"]),
+    "some are left out of what each has for itself": context({"os_stabilization"}, play_hosts=["spark1"]),
+    **{
+        f"gateway: {values}": context({"gateway"}, inventory(2, **GATEWAY, **values))
+        for values in (
+            {"gateway_keys": [{"name": "a"}, {"name": "a"}]}, {"gateway_keys": ["alice"]},
+            {"gateway_keys": [{"key": "x" * 20}]}, {"gateway_port": "8000"}, {"gateway_tls": "files"},
+            {"gateway_port": "6379"}, {"gateway_local_port": "8265"}, {"gateway_port": 29501}, {"gateway_port": 29550},
+            {"gateway_port": 7000, "fabric_bandwidth_port": 7000}, {"gateway_port": 6379, "gateway_local_port": 8000},
+            {"engine_services": [{"name": "a"}, {"name": "b", "port": 8081}]},
+            {"engine_services": [{"name": "a"}, {"name": "b", "port": 8081, "nodes": ["spark2"]}]},
+        )
+    },
+    **{
+        f"chat page: {values}": context({"web_ui"}, inventory(2, **{"web_ui_image": DIGEST, **values}))
+        for values in (
+            {}, {"web_ui_enabled": "yes", "web_ui_state": "absent"}, {"web_ui_enabled": "yes"}, PAGE,
+            {**PAGE, "web_ui_image": "A B"}, {**PAGE, "web_ui_runtime": "venv", "web_ui_port": "8081"},
+            {**PAGE, "web_ui_runtime": "venv", "web_ui_port": 80},
+        )
+    },
+}  # fmt: skip
+
+
+def test_what_is_found_in_every_inventory():
+    made = ((name, pf.run(pf.INVENTORY, ctx)) for name, ctx in CASES.items())
+    hold(
+        "inventory",
+        ((name, [text for rule, one in found for text in of_findings([one], rule.id)]) for name, found in made),
+    )
+
+
+def listening(port, host="spark1", layers=ALL, hosts=None, unit=None, **more):
+    hosts = hosts or inventory()
+    read = nodes(len(hosts))
+    read[host]["listening"] = [{"port": port, "address": "::", "process": "x", "unit": unit}]
+    return context(layers, hosts, nodes=read, **more)
+
+
+MOVED = inventory(4, engine_port="9000")
+SERVICES = [{"name": "chat"}, {"name": "embedding", "port": 8001, "nodes": ["spark3", "spark2"]}, "wrong"]
+LISTENING = {
+    "a port of the engine that was moved": (listening(8000, layers={"engine"}, hosts=MOVED), []),
+    "the port that it has now": (listening(9000, layers={"engine"}, hosts=MOVED), ["spark1"]),
+    "no head": (listening(8000, layers={"engine"}, hosts={"spark1": {}}), []),
+    "a service where it listens": (
+        listening(8001, "spark3", {"engine"}, inventory(4, engine_services=SERVICES)), ["spark3"]),
+    "a service elsewhere": (listening(8001, "spark2", {"engine"}, inventory(4, engine_services=SERVICES)), []),
+    "the chat page": (listening(8080, layers={"web_ui"}, hosts=inventory(4, **PAGE)), ["spark1"]),
+    "its own container": (
+        listening(8080, layers={"web_ui"}, hosts=inventory(4, **PAGE), unit="system-sparkmatrix_web_ui.slice"), []),
+    "no chat page": (listening(8080, layers={"web_ui"}), []),
+    "no gateway": (listening(8443, layers={"gateway"}), []),
+    "a gateway": (listening(8443, layers={"gateway"}, hosts=inventory(4, **GATEWAY)), ["spark1"]),
+    "a gateway that goes": (
+        listening(8443, layers={"gateway"}, hosts=inventory(4, **GATEWAY, gateway_state="absent")), []),
+    "a gateway at another port": (
+        listening(8443, layers={"gateway"}, hosts=inventory(4, **GATEWAY, gateway_port=9443)), []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LISTENING)
+def test_ports_that_are_taken(name):
+    ctx, hosts = LISTENING[name]
+    assert [one.host for one in machine_checks.check_ports(ctx)] == hosts
+
+
+FACTS = {
+    "nothing": None,
+    "torn": "torn {",
+    "under way": fact(state="applying"),
+    "of two": fact(count=2),
+    "of another machine": fact("spark7"),
+    "of another rank": fact(rank=1),
+}
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_a_fact_of_the_fabric_that_cannot_be_used(name):
+    facts = {f"spark{n + 1}": fact(f"spark{n + 1}", n) for n in range(4)} | {"spark1": FACTS[name]}
+
+    def found(layers):
+        ctx = context(layers, nodes=nodes(), earlier=facts)
+        return [one.host for rule, one in pf.run(pf.HOSTS, ctx) if rule.id == "fabric_fact"]
+
+    assert (found({"plan"}), found({"plan", "fabric"})) == (["spark1"], [])
+
+
+def test_an_interface_of_the_earlier_fabric_may_have_its_subnet():
+    read = nodes()
+    read["spark1"]["network"]["interfaces"].append(
+        {"name": "renamed0", "addresses": [{"address": "10.100.1.1", "prefix": 24, "scope": "global"}]}
+    )
+    earlier = {"spark1": {"rails": [{"netdev": "renamed0"}]}}
+    assert examine(context({"fabric"}, nodes=read, earlier=earlier)) == []
 
 
 @given(st.lists(st.integers(-2, 6) | st.none() | st.text(max_size=3), min_size=1, max_size=6))
@@ -72,100 +224,6 @@ def test_ranks_are_accepted_when_each_is_given_once_and_one_is_the_head(ranks):
     accepted = not list(inventory_checks.check_ranks(context(hosts=hosts)))
     numbers = [rank for rank in ranks if isinstance(rank, int)]
     assert accepted == (0 in numbers and min(numbers) >= 0 and len(set(numbers)) == len(ranks))
-
-
-@pytest.mark.parametrize(
-    ("name", "good"),
-    [
-        ("spark1", True),
-        ("spark1.example.net", True),
-        ("198.51.100.1", True),
-        ("spark_1", False),
-        ("-spark", False),
-        ("spark 1", False),
-        ("a" * 64, False),
-        ("a." * 127 + "ab", False),
-    ],
-)
-def test_names(name, good):
-    assert (judge(context(hosts={name: {"spark_rank": 0}})) == []) == good
-
-
-def test_addresses():
-    hosts = inventory(3)
-    hosts["spark2"]["ansible_host"] = "SPARK1.local"
-    hosts["spark3"]["ansible_host"] = "spark1.local"
-    assert judge(context(hosts=hosts))[0][1].startswith("spark2, spark3: ansible_host is spark1.local for 2 machines")
-    hosts["spark3"]["ansible_port"] = 2222
-    assert judge(context(hosts=hosts)) == []
-    hosts = {"spark1": {"spark_rank": 0}, "alias": {"spark_rank": 1, "ansible_host": "spark1"}}
-    assert "for 2 machines" in judge(context(hosts=hosts))[0][1]
-
-
-def test_unknown_variables():
-    hosts = inventory(2, fabric_mtuu=1, my_own=2, engine_zzz=3)
-    hosts["spark1"]["spark_rnak"] = 1
-    texts = [text for _, text in judge(context(hosts=hosts))]
-    assert texts[0].startswith("all 2 sparks: there is no variable engine_zzz. A misspelled")
-    assert "fabric_mtuu. A misspelled variable changes nothing, silently. Did you mean fabric_mtu?" in texts[1]
-    assert "Did you mean spark_rank?" in texts[2]
-    assert len(texts) == 3
-    settings = base.Settings(ignored_variables=("engine_*", "fabric_mtuu", "spark_rnak"))
-    assert judge(context(hosts=hosts, settings=settings)) == []
-    # a run looks only at the variables of its layers, and of roles that document theirs
-    assert [name for name, _ in judge(context({"os_stabilization"}, hosts))] == ["unknown_variables"]
-    assert judge(context({"verify"}, inventory(1, verify_odd=1))) == []
-
-
-def test_a_key_of_a_service_is_no_variable():
-    hosts = inventory(1, engine="sglang", gpu_memory_utilization=0.8, port=1, image="x")
-    texts = [text for _, text in judge(context(hosts=hosts))]
-    assert ["engine_name" in texts[0], "engine_gpu_memory_utilization" in texts[1], len(texts)] == [True, True, 2]
-
-
-def test_a_slip_in_the_prefix_is_found_too():
-    """Or the default serves, and nobody knows why."""
-    hosts = inventory(2, engin_recipe="a", my_own_port=1, ansible_become_pass="x", inventory_dir="/x")
-    hosts["spark1"]["ansible_usr"] = "nvidia"
-    texts = [text for _, text in judge(context(hosts=hosts))]
-    assert [text.partition(". ")[0] for text in texts] == [
-        "spark1: there is no variable ansible_usr",
-        "all 2 sparks: there is no variable engin_recipe",
-    ]
-    assert "Did you mean ansible_user?" in texts[0]
-    assert "Did you mean engine_recipe?" in texts[1]
-    settings = base.Settings(ignored_variables=("engin_recipe", "ansible_usr"))
-    assert judge(context(hosts=hosts, settings=settings)) == []
-
-
-def test_types_and_templates():
-    hosts = inventory(2, fabric_mtu="nine", engine_port=None)
-    ctx = context(hosts=hosts, broken={"spark2": {"engine_port": "'x' is undefined", "engine_zzz": "odd"}})
-    texts = [text for _, text in judge(ctx)]
-    assert any(t.startswith("all 2 sparks: fabric_mtu is the text 'nine', expected a whole number. ") for t in texts)
-    assert any(t.startswith("spark2: engine_port cannot be evaluated: 'x' is undefined. ") for t in texts)
-    assert any(t.startswith("spark2: there is no variable engine_zzz") for t in texts)
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({}, ""),
-        ({"fabric_mtu": "9000"}, ""),
-        ({"fabric_mtu": "large"}, ""),  # said by the check of types
-        ({"fabric_mtu": 12000}, "fabric_mtu is 12000"),
-        ({"fabric_mtu": 1500}, ""),  # a warning of the fabric's own
-        ({"fabric_topology": "ring"}, "it takes three nodes, and there are 2"),
-        ({"fabric_topology": "mesh"}, "fabric_topology is 'mesh'"),
-        ({"fabric_subnets": ["192.168.100.0/24"]}, "lists 1 subnet, and a cable has 2 halves"),
-        ({"fabric_subnets": ["192.168.100.0/24", "192.168.100.128/25"]}, "fabric_subnets overlap"),
-        ({"fabric_subnets": ["192.168.100.0/24", "192.168.101.1/24"]}, "is no IPv4 subnet"),
-        ({"fabric_qos": "roce", "fabric_transport": "socket"}, "which sends no RoCE"),
-    ],
-)
-def test_the_fabric_is_judged_before_any_machine_is_read(values, message):
-    texts = [str(finding) for finding in inventory_checks.check_fabric_plan(context(hosts=inventory(2, **values)))]
-    assert (message in texts[0]) if message else texts == []
 
 
 @pytest.mark.parametrize(("mode", "found"), [(0o600, ""), (0o640, ""), (0o644, "every user of this controller")])
@@ -192,76 +250,6 @@ def test_sources_of_models_on_this_controller_are_there(tmp_path, monkeypatch):
 
     assert said("controller:~/name") == said("/on/a/node") == said(7) == []
     assert "no such directory" in said("controller:~/other")[0] and "no whole path" in said("controller:name")[0]
-
-
-def test_a_word_that_is_none_is_told_once():
-    ctx = replace(context(hosts=inventory(2, fabric_topology="rign")), variables=variables.load())
-    made = [
-        str(found)
-        for check in (inventory_checks.check_types, inventory_checks.check_fabric_plan)
-        for found in check(ctx)
-    ]
-    assert [text.partition(", expected")[0] for text in made] == ["all 2 sparks: fabric_topology is 'rign'"]
-    assert "Correct fabric_topology in the inventory" in made[0]  # the choices say more than a description
-
-
-def planned(layers=ALL, count=2, **values):
-    """What the check of the engine says, with the documented defaults of all variables."""
-    ctx = replace(context(hosts=inventory(count, **values), layers=layers), variables=variables.load())
-    return [str(finding) for finding in inventory_checks.check_engine_plan(ctx)]
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"engine_recipe": "qwen3-235b-a22b"}, "engine_recipe: there is no recipe 'qwen3-235b-a22b'"),
-        ({"engine_options": {"max-num-seq": 2}}, "Write --max-num-seqs in full"),
-        ({"engine_options": {"foo_bar": 2}}, "has no option --foo-bar"),
-        ({"engine_tensor_parallel_size": 3}, "Tensor parallel sizes that work on 2 nodes: 1, 2"),
-        ({"engine_context": "32768", "engine_concurrency": 900}, "does not fit"),
-        ({"engine_port": "6379", **OVER_RAY}, "6379 is ray_port, too"),
-        ({"engine_services": [{"name": "a", "recipe": "qwen3-8b", "nodes": ["spark9"]}]}, "spark9 is no host of the"),
-        (
-            {"engine_services": [{"name": "a", "recipe": "qwen3-9b", "nodes": ["spark1"]}]},
-            "no recipe 'qwen3-9b'",
-        ),
-        ({"engine_image": "x/y:latest", "engine_runtime": "container"}, "engine_allow: [moving-image]"),
-        ({"engine_environment": {"HF_TOKEN": "x"}}, "looks like a secret"),
-        ({"engine_recipe_paths": ["/nowhere"]}, "there is no directory /nowhere"),
-        ({"engine_model_files": "/nowhere"}, "/nowhere"),
-    ],
-)
-def test_the_engine_is_judged_before_any_machine_is_read(values, message):
-    assert message in "\n".join(planned(**values))
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {},
-        {"engine_expert_parallel": False},
-        {"engine_free_memory_gib": 117, "engine_gpu_memory_utilization": "0.8"},
-        {"engine_services": [{"name": "a", "recipe": "qwen3-8b", "nodes": ["spark2"]}]},
-        # A wrong type is said by the check of types.
-        {"engine_context": "long"},
-        {"engine_options": 7},
-        {"preflight_require_gb10": False, "engine_context": "32768", "engine_concurrency": 900},
-    ],
-)
-def test_what_only_machines_can_tell_is_for_the_plan(values):
-    assert planned(**values) == []
-
-
-@pytest.mark.parametrize("layers", [{"fabric"}, {"ray", "engine", "gateway"}, {"os_stabilization", "fabric"}])
-def test_runs_that_plan_no_engine_judge_none(layers):
-    assert planned(frozenset(layers), engine_recipe="none") == []
-
-
-def test_templates_that_fail_are_told_once():
-    ctx = context(hosts=inventory(2, engine_recipe="x"))
-    assert list(inventory_checks.check_engine_plan(ctx))
-    assert not list(inventory_checks.check_engine_plan(replace(ctx, broken={"spark1": {"engine_port": "undefined"}})))
-    assert not list(inventory_checks.check_engine_plan(context(hosts={})))
 
 
 @pytest.mark.parametrize(
@@ -408,46 +396,6 @@ def test_what_could_not_be_read_is_no_finding(key):
     assert examine(context(nodes=read)) == []
 
 
-def test_other_hardware_when_allowed():
-    read = nodes()
-    for node in read.values():
-        node["machine"] = {"is_gb10": False}
-        node["arch"] = "x86_64"
-    assert examine(context(nodes=read, settings=base.Settings(require_gb10=False))) == []
-
-
-def test_a_layer_makes_only_its_own_checks():
-    read = nodes(1)
-    read["spark1"].update(memory={"total": 1}, commands={})
-    names = {name for name, _ in examine(context({"os_stabilization"}, inventory(1), nodes=read))}
-    assert names == {"commands"}
-    assert examine(context(frozenset(), inventory(1), nodes=read)) == []
-
-
-@pytest.mark.parametrize(
-    ("listener", "message"),
-    [
-        ({"port": 8000, "unit": "sparkmatrix-engine.service"}, ""),
-        ({"port": 8001, "unit": "odd.service"}, ""),
-        (
-            {"port": 8000, "address": "0.0.0.0", "process": "nginx", "unit": "nginx.service"},
-            "spark1: port 8000 (engine_port) is taken by nginx of nginx.service at 0.0.0.0",
-        ),
-        (
-            {"port": 6379, "address": "::", "process": None, "unit": None},
-            "port 6379 (ray_port) is taken by an unknown process at ::",
-        ),
-    ],
-)
-def test_ports_of_the_head(listener, message):
-    read = nodes()
-    read["spark1"]["listening"] = [listener]
-    texts = [text for _, text in examine(context(nodes=read))]
-    assert (message in texts[0]) if message else texts == []
-    read["spark1"]["listening"], read["spark2"]["listening"] = [], [listener]
-    assert examine(context(nodes=read)) == []
-
-
 @pytest.mark.parametrize(
     ("host", "port", "unit", "hosts", "taken"),
     [
@@ -469,52 +417,6 @@ def test_the_fixed_ports_of_ray_on_every_node(host, port, unit, hosts, taken):
     by = "x of x.service" if unit else "x"
     wanted = f"{host}: port {port} (Ray) is taken by {by} at ::. "
     assert [text[: len(wanted)] for text in told] == ([wanted] if taken else [])
-
-
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({}, []),
-        ({"web_ui_enabled": "yes", "web_ui_state": "absent"}, []),
-        ({"web_ui_enabled": "yes"}, ["there is no gateway"]),
-        ({"web_ui_enabled": True, "gateway_listen": ["lo"], "web_ui_image": DIGEST}, []),
-        ({"web_ui_enabled": True, "gateway_listen": ["lo"], "web_ui_image": "A B"}, ["is no image"]),
-        (
-            {"web_ui_enabled": True, "gateway_listen": ["lo"], "web_ui_runtime": "venv", "web_ui_port": "8081"},
-            ["is 8081"],
-        ),
-        ({"web_ui_enabled": True, "gateway_listen": ["lo"], "web_ui_runtime": "venv", "web_ui_port": 80}, ["is 80"]),
-    ],
-)
-def test_the_page_needs_a_gateway_and_a_port_of_its_own(settings, expected):
-    asked = context({"web_ui"}, inventory(2, **{"web_ui_image": DIGEST, **settings}))
-    found = [finding.found for finding in inventory_checks.check_web_ui(asked)]
-    assert len(found) == len(expected) and all(want in one for want, one in zip(expected, found, strict=True))
-
-
-def test_the_port_of_the_page_counts_where_it_is_wanted():
-    read = nodes()
-    own = "system-sparkmatrix_web_ui.slice"  # its container
-    wanted = {"web_ui_enabled": True, "web_ui_image": DIGEST}
-    for settings, unit, expected in (({}, None, []), (wanted, None, ["ports"]), (wanted, own, [])):
-        read["spark1"]["listening"] = [{"port": 8080, "address": "127.0.0.1", "unit": unit}]
-        hosts = inventory(4, gateway_listen=["lo"], **settings)
-        assert [name for name, _ in examine(context({"web_ui"}, hosts, nodes=read))] == expected
-
-
-def test_ports_of_the_gateway_count_where_there_is_one():
-    read = nodes()
-    read["spark1"]["listening"] = [
-        {"port": 8443, "address": "127.0.0.1"},
-        {"port": 8081, "unit": "sparkmatrix-gateway.service"},
-    ]
-    for settings, expected in (
-        ({}, []),
-        ({"gateway_listen": ["lo"]}, ["ports"]),
-        ({"gateway_listen": ["lo"], "gateway_state": "absent"}, []),
-        ({"gateway_listen": ["lo"], "gateway_port": 9443}, []),
-    ):
-        assert [name for name, _ in examine(context({"gateway"}, inventory(4, **settings), nodes=read))] == expected
 
 
 OPEN = {"gateway_listen": ["10.0.0.1"], "gateway_port": 443}
@@ -566,86 +468,6 @@ def test_the_ports_of_a_gateway_that_is_only_followed(followed, managed, setting
     wanted = settings.get("gateway_listen") and "gateway_state" not in settings
     asked = pf.request(context({"gateway"}, hosts, followed=frozenset(followed)))["ports"]
     assert asked == ([443, 8081] if wanted else [])
-
-
-def test_everything_that_is_wrong_with_ports_is_told_at_once():
-    hosts = inventory(2, gateway_listen=["lo"], gateway_port=6379, gateway_local_port=8000)
-    found = [str(finding) for finding in inventory_checks.check_gateway(context({"gateway"}, hosts))]
-    assert len(found) == 2 and "ray_port" in found[1] and "the engine's own port" in found[0]
-
-
-def test_ports_of_services_count_where_they_listen():
-    services = [{"name": "chat"}, {"name": "embedding", "port": 8001, "nodes": ["spark3", "spark2"]}, "wrong"]
-    hosts = inventory(4, engine_services=services)
-    read = nodes()
-    for name in read:
-        read[name]["listening"] = [{"port": 8001, "process": "x", "address": "::"}, {"port": 8000, "unit": "x.service"}]
-    told = [text for _, text in examine(context({"engine"}, hosts, nodes=read))]
-    assert len(told) == 2 and any(
-        "spark3: port 8001 (port of the service embedding) is taken by x" in one for one in told
-    )
-    assert any(one.startswith("spark1: port 8000 (port of the service chat) is taken") for one in told)
-    assert pf.request(context({"engine"}, hosts, nodes=read))["ports"] == [8000, 8001]
-
-
-@pytest.mark.parametrize(
-    ("settings", "says"),
-    [
-        ({"gateway_keys": [{"name": "a"}, {"name": "a"}]}, "gateway_keys has a more than once"),
-        ({"gateway_keys": ["alice"]}, "gateway_keys is no list of {name, key}"),
-        ({"gateway_keys": [{"key": "x" * 20}]}, "gateway_keys is no list of {name, key}"),
-        ({"gateway_port": "8000"}, "gateway_port is 8000, the engine's own port"),
-        ({"gateway_tls": "files"}, "gateway_tls_certificate is ''"),
-        ({"gateway_port": "6379"}, "gateway_port is 6379, which is ray_port, too"),
-        ({"gateway_local_port": "8265"}, "gateway_local_port is 8265, which is ray_dashboard_port, too"),
-        ({"gateway_port": 29501}, "gateway_port is 29501, which is engine_rendezvous_port, too"),
-        ({"gateway_port": 29550}, "gateway_port is 29550, which is the port of vLLM's data parallel ranks, too"),
-        ({"gateway_port": 7000, "fabric_bandwidth_port": 7000}, "gateway_port is 7000, which is fabric_bandwidth_port"),
-        ({"engine_services": [{"name": "a"}, {"name": "b", "port": 8081}]}, "gateway_local_port is 8081, the engine's"),
-    ],
-)
-def test_settings_of_the_gateway(settings, says):
-    hosts = inventory(2, gateway_listen=["lo"], **settings)
-    assert says in " ".join(str(finding) for finding in inventory_checks.check_gateway(context({"gateway"}, hosts)))
-    assert not list(inventory_checks.check_gateway(context({"gateway"}, {"a": {}})))
-
-
-def test_a_service_of_another_node_is_not_in_the_way_of_the_gateway():
-    services = [{"name": "a"}, {"name": "b", "port": 8081, "nodes": ["spark2"]}]
-    hosts = inventory(2, gateway_listen=["lo"], engine_services=services)
-    assert not list(inventory_checks.check_gateway(context({"gateway"}, hosts)))
-
-
-def test_an_interface_of_the_earlier_fabric_may_have_its_subnet():
-    read = nodes()
-    read["spark1"]["network"]["interfaces"].append(
-        {"name": "renamed0", "addresses": [{"address": "10.100.1.1", "prefix": 24, "scope": "global"}]}
-    )
-    assert [name for name, _ in examine(context({"fabric"}, nodes=read))] == ["subnets"]
-    earlier = {"spark1": {"rails": [{"netdev": "renamed0"}]}}
-    assert examine(context({"fabric"}, nodes=read, earlier=earlier)) == []
-
-
-@pytest.mark.parametrize(
-    ("local", "message"),
-    [
-        (None, "there is no fabric fact"),
-        ("torn {", "not valid JSON"),
-        (fact(state="applying"), "in state 'applying'"),
-        (fact(count=2), "made for rank 0 of 2, the inventory says 0 of 4"),
-        (fact("spark7"), "made for rank 0 of 4 and the name spark7, the inventory says 0 of 4"),
-        (fact(rank=1), "made for rank 1 of 4, the inventory says 0 of 4"),
-    ],
-)
-def test_fabric_fact(local, message):
-    facts = {f"spark{n + 1}": fact(f"spark{n + 1}", n) for n in range(4)}
-    facts["spark1"] = local
-    text = dict(examine(context({"plan"}, nodes=nodes(), earlier=facts)))["fabric_fact"]
-    assert message in text
-    assert "--tags fabric" in text
-    assert "fabric_fact" not in dict(examine(context({"plan", "fabric"}, nodes=nodes(), earlier=facts)))
-    del facts["spark1"]  # not asked
-    assert examine(context({"plan"}, nodes=nodes(), earlier=facts)) == []
 
 
 def test_request():
