@@ -439,7 +439,7 @@ said(
 )
 said(
     "_fabric/neighbor_sockets:lldpd",
-    lambda text: here("_fabric/neighbor_sockets:lldpd")(tool(text)),
+    lambda text: here("_fabric/neighbor_sockets:lldpd")(tool(text), {}),
     *fixtures("lldp"),
     refuses=(),
 )

@@ -69,7 +69,7 @@ def ask(asked: Asked, wire: Any, clock: Callable[[], float] = time.monotonic) ->
                     wire.send(netdev, probe(sysfs.read_text(wire.net / netdev / "address") or "", address))
             sent += 1
         until = sent * GAP_S if sent < PROBES else WAIT_S
-        for netdev, _mac, _ethertype, payload in wire.receive(start + until - clock()):
+        for netdev, _mac, payload in wire.receive(start + until - clock()):
             address, mac = sender(payload)
             if address in asked.get(netdev, ()):
                 found.add(Holder(netdev, address, mac))

@@ -10,51 +10,45 @@ was switched off and is now on. Sockets and their multicast memberships end with
 
 from __future__ import annotations
 
-import random
 import select
 import signal
 import socket
-import struct
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sysfs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict, sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, Runner, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import lldp
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import RdmaPort, cages, read
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbors import (
     ETHERTYPE,
+    INTERVAL_S,
     Conversation,
     End,
+    Heard,
     Neighbors,
-    module_serial,
 )
 
 BROADCAST = b"\xff" * 6
 BUFFER = 65536
 FAREWELLS = 3  # the last frames tell the others that all know enough
 FAREWELL_GAP_S = 0.03
-# linux/if_packet.h
-_SOL_PACKET = 263
-_PACKET_ADD_MEMBERSHIP = 1
-_PACKET_MR_MULTICAST = 0
-_PACKET_OUTGOING = 4
+_PACKET_OUTGOING = 4  # linux/if_packet.h
 
-Arrival = tuple[str, str, int, bytes]  # netdev, MAC address of the sender, EtherType, payload
+Arrival = tuple[str, str, bytes]  # netdev, MAC address of the sender, payload
 
 
-def ends(ports: Sequence[RdmaPort], chance: random.Random | None = None) -> list[End]:
-    """Every Ethernet port of an RDMA device with its cage, and a number that tells this run's frames from others."""
-    chance = chance or random.SystemRandom()
+def ends(ports: Sequence[RdmaPort]) -> list[End]:
+    """Every Ethernet port of an RDMA device with its cage."""
     cage_of = {half.netdev: cage.cage for cage in cages(ports) for half in cage.halves}
     netdevs = dict.fromkeys(port.netdev for port in ports if port.netdev and port.link_layer in (None, "Ethernet"))
-    return [End(netdev, cage_of.get(netdev), chance.getrandbits(32)) for netdev in netdevs]
+    return [End(netdev, cage_of.get(netdev)) for netdev in netdevs]
 
 
 def own_macs(sysfs_root: Path) -> list[str]:
@@ -79,7 +73,7 @@ def find(request: Request, check: bool) -> Neighbors:
     root = sysfs.root()
     own = ends(read(root))
     try:
-        talk = Conversation(request.node, request.nodes, own, request.cluster, time.monotonic(), own=own_macs(root))
+        talk = Conversation(request.node, request.nodes, own, request.cluster, time.monotonic())
     except ValueError as exc:
         raise SparkError(str(exc), request.node, "Run the whole fabric layer") from exc
     wire = Wire([end.netdev for end in own], root)
@@ -90,8 +84,8 @@ def find(request: Request, check: bool) -> Neighbors:
 
 
 class Wire:
-    """Raw sockets for one kind of frames on the given netdevs, and their state; who looks for neighbours hears LLDP as
-    well. Tests put something else in its place."""
+    """Raw sockets for one kind of frames on the given netdevs, and their state. Tests put something else in its
+    place."""
 
     def __init__(
         self,
@@ -110,8 +104,6 @@ class Wire:
         for netdev in netdevs:
             try:
                 self.speaking[netdev] = self._open(netdev, ethertype)
-                if ethertype == ETHERTYPE:
-                    self._join(self._open(netdev, lldp.ETHERTYPE), netdev)
             except PermissionError as exc:
                 self.close()
                 raise SparkError(
@@ -131,13 +123,6 @@ class Wire:
         self.sockets[opened] = netdev
         self.poll.register(opened, select.POLLIN)
         return opened
-
-    def _join(self, opened: socket.socket, netdev: str) -> None:
-        """The port's filter lets LLDP pass for as long as the socket lives."""
-        index = socket.if_nametoindex(netdev)
-        for group in lldp.GROUPS:
-            request = struct.pack("=iHH8s", index, _PACKET_MR_MULTICAST, len(group), group)
-            opened.setsockopt(_SOL_PACKET, _PACKET_ADD_MEMBERSHIP, request)
 
     def close(self) -> None:
         for opened in self.sockets:
@@ -164,11 +149,11 @@ class Wire:
         for number, _event in self.poll.poll(max(0.0, timeout_s) * 1000):
             opened = by_number[number]
             try:
-                payload, (netdev, ethertype, direction, _hardware, mac) = opened.recvfrom(BUFFER)
+                payload, (netdev, _ethertype, direction, _hardware, mac) = opened.recvfrom(BUFFER)
             except OSError:  # the port went down; the carrier tells
                 continue
             if direction != _PACKET_OUTGOING:
-                found.append((netdev, mac.hex(":"), ethertype, payload))
+                found.append((netdev, mac.hex(":"), payload))
         return found
 
     # -- interfaces
@@ -241,7 +226,7 @@ def converse(
             for netdev in talk.ends:
                 talk.carrier(now, netdev, wire.carrier(netdev))
                 wire.send(netdev, talk.frame(netdev))
-            next_frame = max(next_frame + talk.interval_s, now)
+            next_frame = max(next_frame + INTERVAL_S, now)
         for arrival in wire.receive(min(next_frame, start + timeout_s) - clock()):
             talk.receive(clock(), *arrival)
         now = clock()
@@ -254,17 +239,26 @@ def converse(
     return clock() - start
 
 
-def lldpd(runner: Runner) -> tuple[list[tuple[str, lldp.Announcement]], str]:
-    """What a running lldpd knows, and what went wrong. Not installed is no problem."""
+def lldpd(runner: Runner, own: Mapping[str, End]) -> tuple[list[Heard], str]:
+    """What a running lldpd knows, since switches speak every 30 seconds only, and what went wrong. Not installed is no
+    problem. Whose an announcement is, its MAC and IP addresses tell (``_fabric.cable_map``)."""
     done = runner(["lldpcli", "-f", "json", "show", "neighbors"])
     if done.rc == NOT_FOUND:
         return [], ""
     if done.rc != 0:
         return [], f"lldpcli: {done.complaint}"
     try:
-        return lldp.parse_lldpcli(done.out), ""
+        known = lldp.parse_lldpcli(done.out)
     except SparkError as exc:
         return [], str(exc)
+    found = []
+    for netdev, said in known:
+        if netdev in own:
+            mac = said.port_mac or next(iter(said.macs), "")
+            ids = tuple(one for one in (*said.macs, *said.addresses) if one != said.port_mac)
+            system, port = strict.as_switch(said.system), strict.as_switch(said.port)
+            found.append(Heard(netdev, own[netdev].cage, "lldp", peer_mac=mac, system=system, port=port, ids=ids))
+    return found, ""
 
 
 def probe(
@@ -281,21 +275,18 @@ def probe(
     notes = []
     if off and not may_switch_on:
         notes = [f"{netdev}: switched off; not switched on in check mode, so nobody is heard there" for netdev in off]
-    with ThreadPoolExecutor(max_workers=5) as pool:
-        known = pool.submit(lldpd, runner)
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        known = pool.submit(lldpd, runner, talk.ends)
         with Switched(wire, off if may_switch_on else ()) as switched:
             for netdev in switched.on:
                 talk.ends[netdev].brought_up = True
-            serials = {netdev: pool.submit(runner, ["ethtool", "-m", netdev]) for netdev in talk.ends}
             seconds = converse(talk, wire, timeout_s, clock, sleep)
-            found = {netdev: module_serial(job.result().out) for netdev, job in serials.items()}
     announced, problem = known.result()
-    talk.add_announcements(announced)
     lost = [f"{netdev}: {reason}" for netdev, reason in wire.lost.items() if netdev not in off]
     return Neighbors(
-        tuple(talk.heard()),
-        talk.interfaces(found),
+        (*talk.heard(), *announced),
+        talk.interfaces(),
         (*notes, *switched.notes, *talk.notes(), *([problem] if problem else []), *lost),
-        talk.taking_part == talk.everybody,
+        talk.here == talk.everybody,
         round(seconds, 3),
     )

@@ -120,7 +120,6 @@ class _Ears:
         self.sources: dict[Port, str] = {}
         self.systems: dict[Port, str] = {}
         self.foreign: dict[Port, set[str]] = {}
-        self.vague: list[tuple[Port, str]] = []  # a neighbour is heard, its cage is not known
         self.one_way: dict[Port, set[str]] = {}
         self.by_netdev: dict[tuple[str, str], int] = {}
         self.by_mac: dict[str, Port] = {}
@@ -162,7 +161,6 @@ class _Ears:
         if peer in self.nodes:
             far = self._far_cage(peer, entry) if entry.peer_cage is None else entry.peer_cage
             if far is None or (peer, far) not in self.known:
-                self.vague.append((port, peer))
                 return
             if (peer, far) == port:
                 return  # the other half of the same cage
@@ -186,27 +184,12 @@ class _Ears:
         if by_name is not None:
             return by_name
         host, cage = self.by_mac.get(entry.peer_mac.lower(), ("", None))
-        return cage if host == peer and entry.peer_mac not in entry.ids else None
+        if host == peer and entry.peer_mac not in entry.ids:
+            return cage
+        plugged = cages.cabled(self.nodes[peer])
+        return plugged[0] if len(plugged) == 1 else None
 
-    def settle(self, findings: list[Finding]) -> None:
-        """Which cage a neighbour was heard from: the other end may know, or there is only one with a cable."""
-        for port, peer in self.vague:
-            root = self.groups.root(port)
-            if any(host == peer and self.groups.root((host, cage)) == root for host, cage in list(self.groups.parent)):
-                continue
-            plugged = cages.cabled(self.nodes[peer])
-            if len(plugged) == 1:
-                self.groups.join(port, (peer, plugged[0]))
-            else:
-                findings.append(
-                    Finding(
-                        port[0],
-                        f"cage {port[1]} hears {peer}, and it cannot be told from which of its cages",
-                        f"Run again; if that does not help, {DECLARE}",
-                        severity="warning",
-                    )
-                )
-            self.sources.setdefault(port, "lldp")
+    def tell(self, findings: list[Finding]) -> None:
         for (host, cage), peers in self.one_way.items():
             findings.append(
                 Finding(
@@ -225,7 +208,7 @@ def _heard(nodes: Nodes, findings: list[Finding]) -> list[Link]:
     for host, node in nodes.items():
         for entry in node.neighbors.heard:
             ears.listen(host, entry)
-    ears.settle(findings)
+    ears.tell(findings)
     links = []
     for members in ears.groups.sets():
         ends = _order(nodes, [member for member in members if member[0]])
@@ -403,7 +386,6 @@ def _assumed(nodes: Nodes, wanted: str, findings: list[Finding]) -> list[Link]:
     automatic = {host for host, node in nodes.items() if node.use_cages == "auto"}
     two = [host for host in nodes if host in automatic and len(plugged[host]) > 1]
     one = [host for host in nodes if len(plugged[host]) == 1]
-    hint = _serial_hint(nodes)
     if wanted == "ring" or (wanted == "auto" and len(nodes) > 2 and len(two) == len(nodes)):
         why = (
             f"fabric_topology is {wanted!r}"
@@ -413,7 +395,7 @@ def _assumed(nodes: Nodes, wanted: str, findings: list[Finding]) -> list[Link]:
         findings.append(
             everywhere(
                 f"{why}, and no node heard another, so which cable leads where is not known",
-                f"Set fabric_topology: switch if all lead to one, or {DECLARE}{hint}",
+                f"Set fabric_topology: switch if all lead to one, or {DECLARE}",
             )
         )
         return []
@@ -424,7 +406,7 @@ def _assumed(nodes: Nodes, wanted: str, findings: list[Finding]) -> list[Link]:
                     host,
                     f"both cages are cabled here, and one on {_some(one)}: which cable belongs to this fabric cannot "
                     "be told",
-                    f"Set fabric_cages: [0] or [1] for this host, or unplug the other cable{hint}",
+                    "Set fabric_cages: [0] or [1] for this host, or unplug the other cable",
                 )
             )
     ports = {host: [(host, number) for number in plugged[host] if cages.may_use(nodes[host], number)] for host in nodes}
@@ -436,7 +418,7 @@ def _assumed(nodes: Nodes, wanted: str, findings: list[Finding]) -> list[Link]:
             everywhere(
                 "both cages are cabled on both nodes and no node heard the other: it is assumed that cage 0 leads to "
                 "cage 0",
-                f"If the verification after the change fails, {DECLARE}{hint}",
+                f"If the verification after the change fails, {DECLARE}",
                 "warning",
             )
         )
@@ -445,20 +427,6 @@ def _assumed(nodes: Nodes, wanted: str, findings: list[Finding]) -> list[Link]:
         for pair in zip(*ports.values())
         if len(pair) > 1
     ]
-
-
-def _serial_hint(nodes: Nodes) -> str:
-    """Both ends of a direct cable usually have the serial number of one module."""
-    holders: dict[str, set[Port]] = {}
-    for host, node in nodes.items():
-        for cage in node.cages:
-            for half in cage.halves:
-                seen = node.neighbors.interfaces.get(half.netdev or "")
-                if seen and seen.module_serial:
-                    holders.setdefault(seen.module_serial, set()).add((host, cage.cage))
-    pairs = [_order(nodes, ports) for ports in holders.values() if len({host for host, _cage in ports}) == 2]
-    texts = [" ".join(f"{host}.{cage}" for host, cage in pair) for pair in sorted(pairs) if len(pair) == 2]
-    return f" (the serial numbers of the modules suggest: {_some(texts)})" if texts else ""
 
 
 def _some(names: Sequence[str]) -> str:

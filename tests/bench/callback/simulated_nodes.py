@@ -215,5 +215,5 @@ def heard(host: str, nodes: list[str]) -> dict[str, Any]:
         for peer in nodes
         if peer != host
     ]
-    state = {"carrier": True, "brought_up": False, "module_serial": ""}
+    state = {"carrier": True, "brought_up": False}
     return {"heard": found, "interfaces": dict.fromkeys(NETDEVS, state), "notes": [], "complete": True, "seconds": 0.5}

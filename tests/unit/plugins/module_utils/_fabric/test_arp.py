@@ -30,7 +30,7 @@ class Segment:
         self.net = net
         self.owners = owners
         self.sent: list[tuple[str, bytes]] = []
-        self.waiting: list[tuple[str, str, int, bytes]] = []
+        self.waiting: list[tuple[str, str, bytes]] = []
         self.now = 0.0
 
     def clock(self) -> float:
@@ -39,11 +39,9 @@ class Segment:
     def send(self, netdev: str, payload: bytes) -> None:
         self.sent.append((netdev, payload))
         target = socket.inet_ntoa(payload[24:28])
-        self.waiting += [
-            (one, mac, arp.ETHERTYPE, reply(a, mac)) for one, a, mac in self.owners if (one, a) == (netdev, target)
-        ]
+        self.waiting += [(one, mac, reply(a, mac)) for one, a, mac in self.owners if (one, a) == (netdev, target)]
 
-    def receive(self, timeout_s: float) -> list[tuple[str, str, int, bytes]]:
+    def receive(self, timeout_s: float) -> list[tuple[str, str, bytes]]:
         if not self.waiting:
             self.now += max(timeout_s, 0.001)
         found, self.waiting = self.waiting, []
@@ -62,7 +60,7 @@ def test_everybody_who_has_an_address_is_heard(tmp_path: Path) -> None:
             (B, "10.1.0.2", "02:00:00:00:00:03"),
         ],
     )
-    wire.waiting = [(A, "x", arp.ETHERTYPE, reply("10.9.9.9", MAC)), (A, "x", arp.ETHERTYPE, b"short")]
+    wire.waiting = [(A, "x", reply("10.9.9.9", MAC)), (A, "x", b"short")]
     found = arp.ask({A: ["10.0.0.1", "10.0.0.2"], B: ["10.1.0.1", "10.1.0.2"]}, wire, wire.clock)
     assert found == [
         arp.Holder(B, "10.1.0.2", "02:00:00:00:00:03"),

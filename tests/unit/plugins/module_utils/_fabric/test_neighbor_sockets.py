@@ -6,8 +6,8 @@
 
 from __future__ import annotations
 
+import json
 import os
-import random
 import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import ibdev2netdev, lldp, neighbor_sockets
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import ibdev2netdev, neighbor_sockets
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbor_sockets import (
     BROADCAST,
     Switched,
@@ -107,26 +107,22 @@ def silent(_argv: Sequence[str]) -> Completed:
 
 def test_every_ethernet_port_of_an_rdma_device(sysfs: SysfsTree) -> None:
     sysfs.spark(cabled={0})
-    found = ends(ibdev2netdev.read(sysfs.root), random.Random(1))
+    found = ends(ibdev2netdev.read(sysfs.root))
     assert {(end.netdev, end.cage) for end in found} == {
         ("enp1s0f0np0", 0), ("enp1s0f1np1", 1), ("enP2p1s0f0np0", 0), ("enP2p1s0f1np1", 1),
     }  # fmt: skip
-    assert len({end.nonce for end in found}) == 4
 
 
 def test_frames_go_out_and_come_in(sockets: type[FakeSocket], sysfs: SysfsTree) -> None:
     wire = Wire([A, B], sysfs.root)
-    assert [made.bound for made in sockets.made] == [
-        (netdev, ethertype) for netdev in (A, B) for ethertype in (ETHERTYPE, lldp.ETHERTYPE)
-    ]
-    assert [len(made.options) for made in sockets.made] == [0, 3, 0, 3]
+    assert [made.bound for made in sockets.made] == [(A, ETHERTYPE), (B, ETHERTYPE)]
     wire.send(A, b"hello")
     wire.send("eth9", b"hello")
     assert sockets.made[0].sent == [(b"hello", (A, ETHERTYPE, 0, 0, BROADCAST))]
     assert wire.receive(0) == []
-    sockets.made[2].arrive(b"answer")
+    sockets.made[1].arrive(b"answer")
     sockets.made[0].arrive(b"our own", OUTGOING)
-    assert wire.receive(1) == [(B, "48:21:0b:96:02:c0", ETHERTYPE, b"answer")]
+    assert wire.receive(1) == [(B, "48:21:0b:96:02:c0", b"answer")]
     wire.close()
     assert all(made.closed for made in sockets.made)
 
@@ -182,7 +178,7 @@ class FakeWire:
         self.refuse = refuse
         self.switched: list[tuple[str, bool]] = []
         self.lost: dict[str, str] = {}
-        self.peer: Conversation | None = Conversation("b", ["a", "b"], [End("p", 1, 2, carrier=True)], "", 0.0)
+        self.peer: Conversation | None = Conversation("b", ["a", "b"], [End("p", 1, carrier=True)], "", 0.0)
         self.sent = 0
 
     def clock(self) -> float:
@@ -207,18 +203,18 @@ class FakeWire:
     def send(self, _netdev: str, payload: bytes) -> None:
         self.sent += 1
         if self.peer:
-            self.peer.receive(self.now, "p", "aa:aa:aa:aa:aa:aa", ETHERTYPE, payload)
+            self.peer.receive(self.now, "p", "aa:aa:aa:aa:aa:aa", payload)
             self.peer.finished(self.now)
 
     def receive(self, timeout_s: float) -> list[Any]:
         self.now += max(0.01, timeout_s)
         if self.peer and self.up[A]:
-            return [(A, "bb:bb:bb:bb:bb:bb", ETHERTYPE, self.peer.frame("p"))]
+            return [(A, "bb:bb:bb:bb:bb:bb", self.peer.frame("p"))]
         return []
 
 
 def talk_on(wire: FakeWire, timeout_s: float = 10, may_switch_on: bool = True, runner: Any = silent) -> Neighbors:
-    own = Conversation("a", ["a", "b"], [End(A, 0, 1)], "", wire.clock())
+    own = Conversation("a", ["a", "b"], [End(A, 0)], "", wire.clock())
     return probe(own, wire, timeout_s, may_switch_on, runner=runner, clock=wire.clock, sleep=wire.sleep)
 
 
@@ -286,17 +282,26 @@ def test_a_failure_while_switching_on_undoes_what_was_done() -> None:
     assert wire.switched == [(A, True), (A, False)]
 
 
-def test_tools(fixtures: Path) -> None:
+def test_a_switch_that_lldpd_knows(fixtures: Path) -> None:
     text = (fixtures / "lldp/one-interface-no-name.json").read_text()
-
-    def runner(argv: Sequence[str]) -> Completed:
-        if argv[0] == "lldpcli":
-            return Completed(0, text)
-        return Completed(0, "\tVendor SN        : APF21330038TKU\n")
-
-    found = talk_on(FakeWire(), runner=runner)
-    assert found.interfaces[A].module_serial == "APF21330038TKU"
+    found = talk_on(FakeWire(), runner=lambda _argv: Completed(0, text))
     assert [h.system for h in found.heard if h.source == "lldp"] == ["a4:8c:db:6a:09:00"]
+
+
+def test_what_the_planner_may_know_a_machine_by() -> None:
+    chassis, port = "48:21:0b:95:01:01", "48:21:0b:99:01:01"
+
+    def said(port_id: Any) -> Completed:
+        named = {"spark": {"id": {"type": "mac", "value": chassis}, "mgmt-ip": "10.0.0.2"}}
+        entry = {A: {"chassis": named, "port": {"id": port_id}}}
+        return Completed(0, json.dumps({"lldp": {"interface": entry}}))
+
+    for port_id, expected in (
+        ({"type": "mac", "value": port}, (port, (chassis, "10.0.0.2"))),
+        ({"type": "ifname", "value": "eth0"}, (chassis, (chassis, "10.0.0.2"))),
+    ):
+        (heard,), _problem = lldpd(lambda _argv, port_id=port_id: said(port_id), {A: End(A, 0)})  # type: ignore[misc]
+        assert (heard.peer_mac, heard.ids) == expected
 
 
 @pytest.mark.parametrize(
@@ -309,7 +314,7 @@ def test_tools(fixtures: Path) -> None:
     ],
 )
 def test_lldpd_that_does_not_help(done: Completed, problem: str) -> None:
-    found, said = lldpd(lambda _argv: done)
+    found, said = lldpd(lambda _argv: done, {})
     assert found == [] and problem in said and bool(said) == bool(problem)
 
 

@@ -382,12 +382,6 @@ def test_a_link_that_only_the_probe_saw() -> None:
 RING = ["spark1.1 spark2.0", "spark2.1 spark3.0", "spark3.1 spark1.0"]
 
 
-def serials(**numbers: str) -> Neighbors:
-    return Neighbors(interfaces={name: Port(module_serial=number) for name, number in numbers.items()})
-
-
-SERIAL = serials(enp1s0f0np0="A1", enp1s0f1np1="B2")
-
 REFUSALS: list[tuple[str, Any, dict[str, Any]]] = [
     ("large ring", ring(4), {}),
     ("large ring, what to do", ring(5), {}),
@@ -424,7 +418,7 @@ REFUSALS: list[tuple[str, Any, dict[str, Any]]] = [
     ("cable cage number", sparks(2), {"cables": ["spark1.4 spark2.0"]}),
     ("cable twice", sparks(2), {"cables": ["spark1.0 spark2.0", "spark1.0 spark2.1"]}),
     ("switch to switch", sparks(2), {"cables": ["switch switch"]}),
-    ("both cages, nothing heard", sparks(3, cabled=(0, 1), neighbors=SERIAL), {}),
+    ("both cages, nothing heard", sparks(3, cabled=(0, 1)), {}),
     ("subnets run out", ring(3), {"subnets": ["192.168.100.0/24", "192.168.101.0/24", "10.1.0.0/24", "10.1.1.0/24"]}),
     ("subnets leave the private range", ring(3), {"subnets": ["192.168.252.0/24", "192.168.253.0/24"]}),
     ("subnets end", ring(3), {"subnets": ["255.255.252.0/24", "255.255.253.0/24"]}),
@@ -443,17 +437,6 @@ def test_a_controller_without_netaddr(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(addresses, "netaddr", None)
     assert "the Python of Ansible has no netaddr. Install it" in texts(plan(sparks(2), Settings()))
     assert not plan(sparks(1), Settings()).refused
-
-
-def test_the_serial_numbers_are_a_hint() -> None:
-    nodes = {
-        "a": spark(0, (0, 1), neighbors=SERIAL),
-        "b": spark(1, (0, 1), neighbors=serials(enp1s0f1np1="A1")),
-    }
-    made = plan(nodes, Settings())
-    assert not made.refused
-    assert "it is assumed that cage 0 leads to cage 0" in texts(made)
-    assert "(the serial numbers of the modules suggest: a.0 b.1)" in texts(made)
 
 
 WARNINGS: list[tuple[str, Any, dict[str, Any]]] = [
@@ -597,11 +580,7 @@ MORE: list[tuple[str, Any, dict[str, Any]]] = [
      {"cables": [f"spark{n}.0 switch:switch2" for n in (1, 2, 3)]}),
     ("declared, and the machine has no card", {**wired("spark1.0 spark2.0"), "spark3": spark(2, cages=())},
      {"cables": ["spark3.0 spark1.1", "spark1.0 spark2.0"]}),
-    ("the modules of three have one serial number", sparks(3, cabled=(0, 1), neighbors=serials(enp1s0f0np0="A1")), {}),
-    ("the modules of two cables", {
-        "a": spark(0, (0, 1), neighbors=serials(enp1s0f0np0="A1", enP2p1s0f1np1="B2", enp1s0f1np1="")),
-        "b": spark(1, (0, 1), neighbors=serials(enp1s0f1np1="A1", enp1s0f0np0="B2"))}, {}),
-    ("nothing heard, a ring is wanted", sparks(3, cabled=(0, 1), neighbors=SERIAL), {"topology": "ring"}),
+    ("nothing heard, a ring is wanted", sparks(3, cabled=(0, 1)), {"topology": "ring"}),
     ("nothing heard, both cages on both", sparks(2, cabled=(0, 1)), {}),
     ("nothing heard, both cages on one of three", {
         **sparks(2), "spark3": spark(2, (0, 1))}, {"topology": "switch"}),
