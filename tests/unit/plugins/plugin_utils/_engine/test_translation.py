@@ -75,29 +75,6 @@ def test_recipes_of_others_by_hand(tmp_path, peer):
     assert [finding.found for finding in made.findings] == []
 
 
-def test_a_recipe_of_sparkrun(tmp_path):
-    made = translated(tmp_path, SPARKRUN)
-    document = made.document
-    shipped, _ = engine_recipe.find("qwen3.6-35b-a3b-fp8", [])
-    assert document["model"] == "Qwen/Qwen3.6-35B-A3B-FP8"
-    assert (document["context"], document["concurrency"]) == (131072, 1)
-    assert document["weights_gb"] == shipped.weights_gb
-    assert engine_recipe.parse(document, "x", "x")[0].architecture == shipped.architecture
-    assert document["draft"] == {"method": "mtp", "tokens": 2, "layers": 1}
-    assert document["options"] == {"kv-cache-dtype": "fp8", "max-num-seqs": 8}
-    assert document["environment"] == {"VLLM_MARLIN_USE_ATOMIC_ADD": "1"}
-    assert "min_nodes" not in document and made.findings == []
-    said = "\n".join(made.left_out)
-    for part in (
-        "--trust-remote-code",
-        "own.jinja",
-        "NCCL_IB_DISABLE=0",
-        "mods (mods/some-fix)",
-        "container (some/image",
-    ):
-        assert part in said
-
-
 def test_braces_are_meant_where_the_other_tool_doubles_them(tmp_path):
     command = 'vllm serve a/b --speculative-config \'{{"method":"dflash","model":"a/d","num_speculative_tokens":{n}}}\''
     made = translated(tmp_path, DOCKER, command=command, defaults={"n": 7})
@@ -166,19 +143,6 @@ def test_every_key_is_used_or_named(tmp_path):
     assert not any(said.startswith(("recipe_version", "metadata", "defaults")) for said in plain)
 
 
-@pytest.mark.parametrize("program", ["trtllm-serve", "trtllm-serve serve", "mpirun -n 2 trtllm-serve"])
-def test_tensorrt_llm(tmp_path, program):
-    command = f"{program} {{model}} --port 8000 --backend pytorch --tp_size {{tp}} --max_batch_size 4"
-    theirs = {"recipe_version": "1", "runtime": "trtllm", "model": "a/tiny-nvfp4", "defaults": {"tp": 2}}
-    made = translated(
-        tmp_path, theirs, command=f"{command} --max_seq_len 16384 --kv_cache_free_gpu_memory_fraction 0.9"
-    )
-    document = made.document
-    assert (document["engine"], document["model"], document["context"]) == ("tensorrt-llm", "a/tiny-nvfp4", 16384)
-    assert document["options"] == {"backend": "pytorch", "max_batch_size": 4}
-    assert "engine_gpu_memory_utilization" in "\n".join(made.left_out)
-
-
 def test_a_model_that_is_not_known_here(tmp_path):
     made = translated(tmp_path, SPARKRUN, model="some/other")
     assert "architecture" not in made.document
@@ -245,7 +209,3 @@ def test_secrets_of_theirs_are_neither_shown_nor_taken_over(tmp_path):
         "executor_config (env: HF_TOKEN: …, registry_password: …)",
     ):
         assert part in said
-
-
-def test_a_variable_whose_name_is_a_number(tmp_path):
-    assert "'1' in environment is no name" in translated(tmp_path, SPARKRUN, env={1: 2}).findings[0].found
