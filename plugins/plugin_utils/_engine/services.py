@@ -10,7 +10,7 @@ One service is the list with one entry.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables, report, user_settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.checks import Check
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe
@@ -74,7 +75,32 @@ class Service:
     shape: tuple[Architecture, Weights | None] | None = None
 
 
-_Made = Sequence[tuple[Service, engine_plan.Plans]]
+@dataclass(frozen=True)
+class Planned:
+    """A service with its plan of each of its nodes."""
+
+    service: Service
+    plans: Mapping[str, NodePlan]
+
+    @property
+    def name(self) -> str:
+        return self.service.entry.name
+
+    @property
+    def first(self) -> ServicePlan:
+        """The plan of its head."""
+        return next(plan.here[0] for plan in self.plans.values() if plan.here[0].is_head)
+
+
+@dataclass(frozen=True)
+class Together:
+    """All services of a cluster, and those of them that are planned."""
+
+    services: Sequence[Service]
+    facts: Mapping[str, FabricFact]
+    head: str
+    firewall: bool
+    planned: Sequence[Planned] = ()
 
 
 def read(entries: Sequence[Any], hosts: Sequence[str]) -> tuple[list[Entry], list[Finding]]:
@@ -215,10 +241,9 @@ def plan(
         replace(service, entry=replace(service.entry, hosts=service.entry.hosts or everywhere)) for service in services
     ]
     named = given > 1
-    if given:
-        findings += _check_nodes(services)
-        findings += _check_ports(services)
-    made: list[tuple[Service, engine_plan.Plans]] = []
+    together = Together(services, facts, head, firewall)
+    findings += engine_checks.run("services", together, CHECKS) if given else []
+    planned: list[Planned] = []
     summary: list[str] = []
     for service in services:
         settings = _settings(service, services, facts, head, given)
@@ -228,28 +253,24 @@ def plan(
         summary += (
             [f"Service {service.entry.name}", *(f"  {line}" for line in result.summary)] if named else result.summary
         )
-        made.append((service, result))
+        planned += [Planned(service, result.plans)] if result.plans else []
     if named and services and services[0].settings.only_print:
         summary.append(report.CHANGES)
-    whole = [(service, result) for service, result in made if result.plans]
-    findings += _check_models(whole)
-    findings += _check_neighbours(whole)
-    findings += _check_heads(whole, facts, head, firewall)
-    findings += [] if firewall else _check_mpi(whole)
-    if errors(findings) or len(whole) < len(services):
+    findings += engine_checks.run("plans", replace(together, planned=planned), CHECKS)
+    if errors(findings) or len(planned) < len(services):
         return engine_plan.Plans({}, summary, findings)
-    identity = _identity(whole)
-    plans = {fact.host: replace(_document(fact, ordered, whole), identity=identity) for fact in ordered}
-    plans[head] = replace(plans[head], services=tuple(_offer(one.entry.name, _first(result)) for one, result in whole))
+    identity = _identity(planned)
+    plans = {fact.host: replace(_document(fact, ordered, planned), identity=identity) for fact in ordered}
+    plans[head] = replace(plans[head], services=tuple(_offer(one.name, one.first) for one in planned))
     return engine_plan.Plans(plans, summary, findings)
 
 
-def _identity(made: _Made) -> str:
+def _identity(planned: Sequence[Planned]) -> str:
     """Changes with every part of the plan that a user would see, on any node."""
     parts = [
         (plan.here[0].instance, host, plan.here[0].config_hash)
-        for _service, result in made
-        for host, plan in sorted(result.plans.items())
+        for one in planned
+        for host, plan in sorted(one.plans.items())
     ]
     return documents.fingerprint(parts)
 
@@ -279,173 +300,169 @@ def _settings(
     )
 
 
-def _on(host: str, services: Sequence[Service]) -> list[Service]:
-    return [service for service in services if host in service.entry.hosts]
-
-
-def _check_nodes(services: Sequence[Service]) -> list[Finding]:
-    findings = []
-    for host in sorted({host for service in services for host in service.entry.hosts}):
-        here = [service.entry for service in _on(host, services)]
+def _shares_of_a_node(together: Together) -> Iterator[Finding]:
+    for host, here in _by_host(together):
         total = sum(entry.share for entry in here)
         if total > 1 + _ROUNDING:
             shares = " + ".join(f"{entry.name} {entry.share:g}" for entry in here)
-            findings.append(
-                Finding(
-                    host,
-                    f"its services have more than its memory: {shares} = {total:g}",
-                    "Give each a memory_share, together at most 1",
-                )
+            yield Finding(
+                host,
+                f"its services have more than its memory: {shares} = {total:g}",
+                "Give each a memory_share, together at most 1",
             )
+
+
+def _two_that_span_nodes(together: Together) -> Iterator[Finding]:
+    for host, here in _by_host(together):
         wide = [entry.name for entry in here if len(entry.hosts) > 1]
         if len(wide) > 1:
-            findings.append(
-                Finding(
-                    host,
-                    f"{len(wide)} of its services span several nodes: {', '.join(wide)}",
-                    "Ray and the ports where ranks meet exist once per node: keep all but one of them on one node each",
-                )
+            yield Finding(
+                host,
+                f"{len(wide)} of its services span several nodes: {', '.join(wide)}",
+                "Ray and the ports where ranks meet exist once per node: keep all but one of them on one node each",
             )
-    return findings
 
 
-def _check_ports(services: Sequence[Service]) -> list[Finding]:
+def _by_host(together: Together) -> Iterator[tuple[str, list[Entry]]]:
+    entries = [service.entry for service in together.services]
+    for host in sorted({host for entry in entries for host in entry.hosts}):
+        yield host, [entry for entry in entries if host in entry.hosts]
+
+
+def _ports_of_services(together: Together) -> Iterator[Finding]:
     """Between services; what is wrong with the ports of one by itself its own plan says."""
-    findings = []
     taken: dict[int, str] = {}
-    for service in services:
+    for service in together.services:
         name, port = service.entry.name, service.settings.port
-        where = f"{WHERE} {name}"
-        # On any node: the head of one service may have a rank of another.
-        others: dict[int, str] = {}
-        for other in services:
-            if other is not service and len(other.entry.hosts) > 1:
-                settings = other.settings
-                engine = ENGINES.get(settings.engine or other.recipe.engine)
-                if engine and engine.replica_port:
-                    others[engine.replica_port] = f"of {engine.label}'s data parallel ranks"
-                others |= {
-                    settings.ray_port: "of Ray",
-                    settings.ray_dashboard_port: "of Ray's dashboard",
-                    settings.rendezvous_port: f"where the ranks of {other.entry.name} meet (rendezvous_port)",
-                }
+        where, others = f"{WHERE} {name}", _ports_of_others(service, together.services)
         if others and port in fixed.RAY_RANGE:
-            findings.append(Finding(where, f"port {port} is one of Ray's", "Choose another"))
+            yield Finding(where, f"port {port} is one of Ray's", "Choose another")
         elif port in others:
-            findings.append(Finding(where, f"port {port} is the one {others[port]}", "Choose another"))
+            yield Finding(where, f"port {port} is the one {others[port]}", "Choose another")
         elif port in taken:
-            findings.append(Finding(where, f"port {port} is that of {taken[port]} too", "Give it a port of its own"))
+            yield Finding(where, f"port {port} is that of {taken[port]} too", "Give it a port of its own")
         taken.setdefault(port, name)
-    return findings
 
 
-def _first(result: engine_plan.Plans) -> ServicePlan:
-    """The plan of its head."""
-    return next(plan.here[0] for plan in result.plans.values() if plan.here[0].is_head)
+def _ports_of_others(service: Service, services: Sequence[Service]) -> dict[int, str]:
+    """On any node: the head of one service may have a rank of another."""
+    found: dict[int, str] = {}
+    for other in services:
+        if other is not service and len(other.entry.hosts) > 1:
+            settings = other.settings
+            engine = ENGINES.get(settings.engine or other.recipe.engine)
+            if engine and engine.replica_port:
+                found[engine.replica_port] = f"of {engine.label}'s data parallel ranks"
+            found |= {
+                settings.ray_port: "of Ray",
+                settings.ray_dashboard_port: "of Ray's dashboard",
+                settings.rendezvous_port: f"where the ranks of {other.entry.name} meet (rendezvous_port)",
+            }
+    return found
 
 
-def _check_models(made: _Made) -> list[Finding]:
+def _names_of_models(together: Together) -> Iterator[Finding]:
     names: dict[str, str] = {}
-    findings = []
-    for service, result in made:
-        model = _first(result).engine.served_model_name
+    for one in together.planned:
+        model = one.first.engine.served_model_name
         if model in names:
-            findings.append(
-                Finding(
-                    f"{WHERE} {service.entry.name}",
-                    f"it serves the model {model}, and so does {names[model]}: clients could not tell them apart",
-                    "Give it a served_model_name of its own",
-                )
+            yield Finding(
+                f"{WHERE} {one.name}",
+                f"it serves the model {model}, and so does {names[model]}: clients could not tell them apart",
+                "Give it a served_model_name of its own",
             )
-        names.setdefault(model, service.entry.name)
-    return findings
+        names.setdefault(model, one.name)
 
 
-def _check_neighbours(made: _Made) -> list[Finding]:
-    findings = []
-    environments: dict[tuple[str, str], tuple[str, Sequence[str]]] = {}
-    for service, result in made:
-        name = service.entry.name
-        first = _first(result)
-        crowded = any(
-            host in other.entry.hosts for other, _plans in made if other is not service for host in result.plans
-        )
+def _part_of_a_node(together: Together) -> Iterator[Finding]:
+    for one in together.planned:
+        first = one.first
+        others = {host for other in together.planned if other is not one for host in other.service.entry.hosts}
+        crowded = not others.isdisjoint(one.plans)
         if crowded and ENGINES[first.engine.name].share_of_free and not first.memory.cache_tokens:
-            findings.append(
-                Finding(
-                    f"{WHERE} {name}",
-                    f"{first.engine.name} takes a share of what is free when it starts, and its cache can be"
-                    " limited in tokens only, which not all layers of this model keep: it cannot be given a part of a"
-                    " node",
-                    "Serve it with vllm, or on nodes of its own",
-                )
+            yield Finding(
+                f"{WHERE} {one.name}",
+                f"{first.engine.name} takes a share of what is free when it starts, and its cache can be limited in"
+                " tokens only, which not all layers of this model keep: it cannot be given a part of a node",
+                "Serve it with vllm, or on nodes of its own",
             )
-        if first.contained:
-            continue
-        for host, plan_ in result.plans.items():
+
+
+def _one_environment(together: Together) -> Iterator[Finding]:
+    environments: dict[tuple[str, str], tuple[str, Sequence[str]]] = {}
+    for one in together.planned:
+        for host, plan_ in one.plans.items() if not one.first.contained else ():
             path, requirements = plan_.here[0].venv.path, plan_.here[0].venv.requirements
-            other, theirs = environments.setdefault((host, path), (name, requirements))
+            other, theirs = environments.setdefault((host, path), (one.name, requirements))
             if theirs != requirements:
-                findings.append(
-                    Finding(
-                        f"{WHERE} {name}",
-                        f"on {host} it needs other packages in {path} than {other}",
-                        "Give it an environment of its own (venv_path)",
-                    )
+                yield Finding(
+                    f"{WHERE} {one.name}",
+                    f"on {host} it needs other packages in {path} than {other}",
+                    "Give it an environment of its own (venv_path)",
                 )
-    return findings
 
 
-def _check_heads(made: _Made, facts: Mapping[str, FabricFact], head: str, firewall: bool) -> list[Finding]:
-    """A service whose head is another machine than the cluster's is reached over the network."""
-    findings = []
-    for service, result in made:
-        first = _first(result)
-        fact = facts[first.host]
-        if first.host == head or first.engine.host != fact.cluster_address:
-            continue
-        where = f"{WHERE} {service.entry.name}"
-        if not first.engine.key:
-            findings.append(
-                Finding(
-                    where,
-                    f"{first.engine.name} asks for no key, and on {first.host} it would listen on the network",
-                    f"Make {head} the first of its nodes, or serve it with vllm",
-                )
+def _elsewhere(together: Together) -> Iterator[tuple[Planned, FabricFact]]:
+    """Services whose head is another machine than the cluster's: they are reached over the network."""
+    for one in together.planned:
+        fact = together.facts[one.first.host]
+        if one.first.host != together.head and one.first.engine.host == fact.cluster_address:
+            yield one, fact
+
+
+def _no_key_on_the_network(together: Together) -> Iterator[Finding]:
+    for one, fact in _elsewhere(together):
+        engine = one.first.engine
+        if not engine.key:
+            yield Finding(
+                f"{WHERE} {one.name}",
+                f"{engine.name} asks for no key, and on {fact.host} it would listen on the network",
+                f"Make {together.head} the first of its nodes, or serve it with vllm",
             )
-        if firewall:
-            continue
+
+
+def _no_firewall(together: Together) -> Iterator[Finding]:
+    for one, fact in _elsewhere(together) if not together.firewall else ():
         lan = fact.cluster_address == fact.management_address
-        findings.append(
-            Finding(
-                where,
-                f"its API listens on {fact.cluster_address} of {first.host}"
-                + (", the management network," if lan else " (fabric)")
-                + " without a firewall, where the key guards /v1 only",
-                f"Leave spark_port_filter: true, or make {head} the first of its nodes",
-                severity="error" if lan else "warning",
-            )
+        yield Finding(
+            f"{WHERE} {one.name}",
+            f"its API listens on {fact.cluster_address} of {fact.host}"
+            + (", the management network," if lan else " (fabric)")
+            + " without a firewall, where the key guards /v1 only",
+            f"Leave spark_port_filter: true, or make {together.head} the first of its nodes",
+            severity="error" if lan else "warning",
         )
-    return findings
 
 
-def _check_mpi(made: _Made) -> list[Finding]:
+def _open_mpi(together: Together) -> Iterator[Finding]:
     """Open MPI's daemons and ranks listen on all interfaces, whatever they are told, and ask nobody for a secret."""
-    return [
-        Finding(
-            "spark_port_filter" if service.entry.name == ALONE else f"{WHERE} {service.entry.name}",
-            "TensorRT-LLM over several nodes is a job of Open MPI, whose processes listen on all interfaces of every"
-            " node and take orders from whoever connects",
-            "Leave spark_port_filter: true; the nodes stay open to each other",
-            severity="warning" if service.settings.only_print else "error",
-        )
-        for service, result in made
-        if _first(result).backend == "mpi"
-    ]
+    for one in together.planned if not together.firewall else ():
+        if one.first.backend == "mpi":
+            yield Finding(
+                "spark_port_filter" if one.name == ALONE else f"{WHERE} {one.name}",
+                "TensorRT-LLM over several nodes is a job of Open MPI, whose processes listen on all interfaces of"
+                " every node and take orders from whoever connects",
+                "Leave spark_port_filter: true; the nodes stay open to each other",
+                severity="warning" if one.service.settings.only_print else "error",
+            )
 
 
-def _document(fact: FabricFact, ordered: Sequence[FabricFact], made: _Made) -> NodePlan:
-    here = [(service.entry.name, result.plans[fact.host]) for service, result in made if fact.host in result.plans]
+# services: what was asked for; plans: what came of it.
+CHECKS = (
+    Check("services", _shares_of_a_node),
+    Check("services", _two_that_span_nodes),
+    Check("services", _ports_of_services),
+    Check("plans", _names_of_models),
+    Check("plans", _part_of_a_node),
+    Check("plans", _one_environment),
+    Check("plans", _no_key_on_the_network),
+    Check("plans", _no_firewall, ""),
+    Check("plans", _open_mpi, ""),
+)
+
+
+def _document(fact: FabricFact, ordered: Sequence[FabricFact], planned: Sequence[Planned]) -> NodePlan:
+    here = [(one.name, one.plans[fact.host]) for one in planned if fact.host in one.plans]
     here.sort(key=lambda item: -item[1].here[0].nodes)  # the one that spans nodes first; stable
     plans = [plan.here[0] for _name, plan in here]
     heads = [(name, plan.here[0]) for name, plan in here if plan.here[0].is_head]
