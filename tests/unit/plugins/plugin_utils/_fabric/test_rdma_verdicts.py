@@ -319,55 +319,23 @@ def test_threshold_of_other_traffic(idle: float, cause: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("speed", "rate", "planned", "told_speed"),
+    ("speed", "rate", "planned", "slow"),
     [
-        (100.0, 200.0, 200, "100"),
-        (None, 100.0, 200, "100"),
-        (None, None, 100, "100"),
-        (1.0, 200.0, 200, "1"),
-        (200.0, 100.0, 100, ""),
-        (None, 200.0, 100, ""),
-        (None, None, 200, ""),
-        (None, None, 0, ""),
+        (100.0, 200.0, 200, True),
+        (None, 100.0, 200, True),
+        (None, None, 100, True),
+        (1.0, 200.0, 200, True),
+        (200.0, 100.0, 100, False),
+        (None, 200.0, 100, False),
+        (None, None, 200, False),
+        (None, None, 0, False),
     ],
 )
-def test_speed_of_a_link(speed: float | None, rate: float | None, planned: int, told_speed: str) -> None:
+def test_speed_of_a_link(speed: float | None, rate: float | None, planned: int, slow: bool) -> None:
     ports = both(ports=[port(A, speed_gbps=speed, rate_gbps=rate), port(B)])
     found = judged(Figures(alone={A: 60.0}), with_rails(2, {A: {"link_gbps": planned}}), ports)
     (one,) = [verdict for verdict in found.verdicts if verdict.cause]
-    assert one.cause == ("link_100g" if told_speed else "rdma_slow")
-    if told_speed:
-        assert one.evidence == tuple(
-            f"{host} {A}: the link runs at {told_speed} Gb/s, expected 200" for host in ("spark2", "spark1")
-        )
-
-
-@pytest.mark.parametrize(
-    ("ports", "shown"),
-    [
-        ([], ""),
-        ([port(B)], ""),
-        ([{"rdma_device": A, "port": 1}], ""),
-        ([{"rdma_device": A, "port": 1, "rate_gbps": 200.0}], "200 Gb/s"),
-        (
-            [
-                {
-                    "rdma_device": A,
-                    "port": 1,
-                    "pci": {"address": "0000:01:00.0", "link_speed_gts": 32.0, "link_width": 4},
-                }
-            ],
-            "PCIe 32 GT/s x4",
-        ),
-        ([{"rdma_device": A, "port": 1, "firmware": "28.45.4028"}], "firmware 28.45.4028"),
-    ],
-)
-def test_what_is_known_of_a_slow_half(ports: list[dict[str, Any]], shown: str) -> None:
-    (one,) = [
-        verdict for verdict in judged(Figures(alone={A: 60.0}), ready=both(ports=ports)).verdicts if verdict.cause
-    ]
-    assert one.cause == "rdma_slow"
-    assert one.evidence == (tuple(f"{host} {A}: {shown}" for host in ("spark2", "spark1")) if shown else ())
+    assert one.cause == ("link_100g" if slow else "rdma_slow")
 
 
 def test_what_is_no_reason_for_an_alarm() -> None:
@@ -387,13 +355,6 @@ def test_a_loss_on_one_half_does_not_hide_that_on_another() -> None:
         ("rdma_rate", ("spark2", "spark1"), A),
         ("rdma_loss", ("spark2",), B),
     ]
-
-
-def test_a_storm_explains_a_slow_half() -> None:
-    storm = {A: {"bytes": 10**11, "tx_pause_storm_error_events": 1}}
-    found = judged(Figures(alone={A: 60.0}, counted=storm))
-    (one,) = [verdict for verdict in found.verdicts if verdict.cause]
-    assert (one.check, one.cause) == ("rdma_rate", "pause_storm")
 
 
 @pytest.mark.parametrize(
@@ -417,15 +378,6 @@ def test_packets_of_a_second_half_that_are_small_beside_the_first_only(too_small
     assert [one.device for one in found.verdicts if one.check == "rdma_mtu"] == too_small
 
 
-def test_both_halves_on_one_pcie_path() -> None:
-    facts = {
-        host: replace(fact, rails=tuple(replace(rail, pcie_path="0000") for rail in fact.rails))
-        for host, fact in fabric(2).items()
-    }
-    found = judged(Figures(together={A: 53.0, B: 53.0}), facts)
-    assert told(found) == {"wrong_cage": "fail"}
-
-
 def test_cages_of_the_same_number_in_a_ring() -> None:
     facts = {host: replace(fact, topology="ring") for host, fact in fabric(3).items()}
     found = judged(Figures(failed={A: RTR}), facts)
@@ -444,44 +396,17 @@ def test_a_card_that_is_slow_with_everybody_is_named_once() -> None:
     assert pair.hosts == ("spark2", "spark1") and "Reboot both machines" in pair.remedy
 
 
-def test_a_card_that_is_slow_with_everybody_is_named_with_its_range() -> None:
-    def edit(answers: dict[str, list[dict[str, Any]]]) -> None:
-        for one in answers["spark3"][1]["outcomes"]:  # with spark1
-            if one["device"] == A and one["test"] == "write" and one["value"] == 13.0:
-                one["value"] = 12.5
-
-    for everything_too in (True, False):
-        figures = Figures(alone={("spark3", A): 13.0}, together={("spark3", A): 13.0})
-        found = judged(figures, fabric(3), edit=edit, everything=everything_too)
-        (one,) = [verdict for verdict in found.verdicts if verdict.outcome == "fail"]
-        assert one.found == (
-            "RDMA writes with spark1, spark2 reach 12.5 to 13 Gb/s, and with no other node more: it is this end"
-        )
-        assert (one.hosts, one.device, one.value) == (("spark3",), A, 12.5)
-
-
 def test_every_pair_is_told_of_where_halves_fail_together() -> None:
     failed = {("spark1", A): {"reason": "it ended"}, ("spark2", B): 3.0}
     found = judged(Figures(together=failed), fabric(3))
-    assert [(one.hosts, one.found) for one in found.verdicts if one.check == "rdma_together"] == [
-        (("spark2", "spark1"), f"{A} carries nothing to spark1 while the other halves do: it ended"),
-        (("spark3", "spark1"), f"{A} carries nothing to spark1 while the other halves do: it ended"),
-        (("spark2", "spark3"), "RDMA writes over all halves at the same time reach 98 + 3 = 101 Gb/s"),
-    ]
+    pairs = [("spark2", "spark1"), ("spark3", "spark1"), ("spark2", "spark3")]
+    assert [one.hosts for one in found.verdicts if one.check == "rdma_together"] == pairs
 
 
 def test_nobody_is_blamed_where_everybody_is_slow() -> None:
     found = judged(Figures(alone={A: 13.0}), fabric(3))
     slow = [verdict for verdict in found.verdicts if verdict.outcome == "fail"]
     assert len(slow) == 3 and all(len(verdict.hosts) == 2 for verdict in slow)
-
-
-def test_an_index_that_is_exported_and_moved() -> None:
-    facts = fabric(2)
-    facts["spark1"] = replace(facts["spark1"], environment={"NCCL_IB_GID_INDEX": "3"})
-    moved = {"spark1": {"gids": [*gids("192.168.100.10", 5), *gids("192.168.101.10", 3, B)]}}
-    assert told(judged(Figures(), facts, moved)) == {"gid_mismatch": "fail"}
-    assert told(judged(Figures(), fabric(2), moved)) == {}, "NCCL looks for the address"
 
 
 def test_what_was_not_measured_is_no_pass() -> None:
@@ -532,28 +457,6 @@ def test_a_node_that_says_nothing_at_all() -> None:
     found = judge.judge(made, judge.Seen(facts, dict.fromkeys(facts, look()), {}, limits()))
     assert told(found) == {"rdma_fails": "fail"}
     assert "no result came back" in found.verdicts[0].found
-
-
-def test_a_slow_half_of_a_node_that_says_nothing_else() -> None:
-    figures = Figures(alone={A: 60.0})
-    found = judged(figures, edit=lambda answers: answers["spark1"].clear(), everything=False)
-    assert told(found) == {"rdma_slow": "warn"}
-    facts = fabric(2)
-    made = scheduled(facts)
-    found = judge.judge(made, judge.Seen(facts, {}, answered(figures.answers(facts, made)), limits()))
-    assert told(found) == {"rdma_slow": "warn"}
-
-
-def test_what_the_other_end_says_is_told_too() -> None:
-    figures = Figures(failed={("spark1", A): {"reason": "no client", "cause": ""}})
-    facts = fabric(2)
-    made = scheduled(facts)
-    answers = figures.answers(facts, made)
-    client = next(one for one in answers["spark2"][0]["outcomes"] if one["device"] == A)
-    client.update(STATUS_12)
-    found = judge.judge(made, judge.Seen(facts, dict.fromkeys(facts, look()), answered(answers), limits()))
-    (one,) = [verdict for verdict in found.verdicts if verdict.outcome == "fail"]
-    assert "never acknowledged (status 12); spark1 says: no client" in one.found and one.remedy == "Open it"
 
 
 def test_soft_roce_only_has_to_run() -> None:

@@ -178,28 +178,6 @@ NOT_MEASURED = {
 }
 
 
-@pytest.mark.parametrize("name", NOT_MEASURED)
-def test_what_was_not_measured_is_not_passed(name):
-    found = run(NOT_MEASURED[name])
-    assert [(cause, outcome, hosts) for cause, outcome, hosts, _device in worse(found)] == [
-        ("", "unknown", ("spark2",))
-    ]
-    assert found.outcome == "unknown"
-
-
-def test_a_model_without_a_list_of_its_files_is_not_called_whole():
-    found = run(changed(weights=(replace(WEIGHTS, state="foreign"),)))
-    assert worse(found) == []
-    assert {one.hosts: one.found for one in found.verdicts if one.check == "weights"} == {
-        ("spark1",): "org/m is whole",
-        ("spark2",): "no link of org/m leads nowhere; others have brought it, so no list of its files is here",
-    }
-
-
-def test_a_limit_that_cannot_be_read_is_no_limit_that_is_kept():
-    assert worse(run(ranked(memlock=NOT_KNOWN))) == [("", "unknown", ("spark2",), UNIT)]
-
-
 # --- what the head says
 
 
@@ -219,81 +197,11 @@ def test_a_machine_that_hangs_is_told_as_such():
     ]
 
 
-def test_a_machine_that_has_run_for_longer_than_anybody_looks_back():
-    assert worse(run(changed(boots=(), uptime_s=8 * 86400.0))) == []
-
-
-def test_a_cluster_without_an_engine_and_one_that_nobody_can_ask():
-    quiet = {host: machine(services=(), ranks=(), weights=()) for host in HOSTS}
-    none = {"schema": 1, "problem": "/etc/sparkmatrix: no engine is set up on this node. Ask on the head"}
-    assert [one.found for one in run(quiet, none).verdicts if one.outcome == "unknown"] == ["no engine is set up"]
-    assert worse(run(status={"schema": 1, "problem": "systemctl show failed"})) == [("", "unknown", ("spark1",), "")]
-
-
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        (
-            {"services": {"": {**SERVICE, "serving": False, "phase": "waiting", "problem": "x"}}},
-            ("not_serving", "fail", ("spark1",), SERVICE["unit"]),
-        ),
-        ({"ray": {"nodes": 2, "running": 1}}, ("ray_incomplete", "fail", ("spark1",), "sparkmatrix-ray.service")),
-        (
-            {"gateway": {"unit": "failed", "answers": False, "problem": "x", "certificate_until": "", "endpoints": []}},
-            ("gateway_silent", "fail", ("spark1",), "sparkmatrix-gateway.service"),
-        ),
-    ],
-)
-def test_what_the_head_says(change, expected):
-    assert worse(run(status={**SERVES, **change})) == [expected]
-
-
-@pytest.mark.parametrize(
-    ("state", "words"),
-    [
-        ({"phase": "stopping", "detail": "sparkmatrix-ray.service does not run on spark3"}, "does not run on spark3"),
-        ({"frozen": True, "silent_s": 75, "problem": "nothing listens there"}, "gives no sign of life"),
-        ({"running": False, "problem": "nothing listens there"}, "The keeper does not run"),
-        ({"running": False, "returns": True, "answers": False}, "a run has stopped it"),
-        ({"damage": "what the keeper remembers is damaged", "problem": "x"}, "is damaged"),
-        ({"phase": "waiting", "detail": "its port is taken by python3 (process 7)"}, "its port is taken by python3"),
-        ({"phase": "backoff", "detail": "waiting 10 s"}, "waiting 10 s"),
-    ],
-)
-def test_a_service_that_the_keeper_does_not_see_serving(state, words):
-    """As a cluster was broken by hand: Ray stopped, keeper frozen, killed or without its file, port taken."""
-    found = run(status={**SERVES, "services": {"": {**SERVICE, **state, "serving": False}}})
-    assert worse(found) == [("not_serving", "fail", ("spark1",), SERVICE["unit"])]
-    (one,) = [one for one in found.verdicts if one.cause]
-    assert words in one.found
-
-
-def test_what_serves_says_which_model_where_and_how_fast():
-    verified = {
-        "time": "t",
-        "model": "org/m",
-        "measured": "32 tokens in 1.37 s, 23.4 tokens/s",
-        "tokens_per_s": 23.4,
-        "low": 12,
-        "high": 41,
-    }
-    service = {**SERVICE, "serves": "org/m at http://127.0.0.1:8000/v1", "verified": verified}
-    (one,) = [one for one in run(status={**SERVES, "services": {"": service}}).verdicts if one.check == "serving"]
-    assert one.found.startswith("it serves org/m at http://127.0.0.1:8000/v1; last verified t")
-    assert "23.4" in one.found and "12 to 41" in one.found
-
-
 def test_without_the_head_the_others_are_looked_at():
     """With --limit; that the head was left out is a finding of preflight."""
     found = run({"spark2": machine(weights=(replace(WEIGHTS, state="missing"),))})
     assert worse(found) == [("dangling_weights", "fail", ("spark2",), ""), ("", "unknown", (), "")]
     assert "the head (spark1) was left out" in found.verdicts[-1].found
-
-
-def test_a_machine_that_the_head_does_not_reach():
-    nodes = [dict(one) for one in SERVES["nodes"]]
-    nodes[1] |= {"answers": False, "problem": "sparkmatrix-peer@spark2: Permission denied (publickey)"}
-    assert worse(run(status={**SERVES, "nodes": nodes})) == [("peers_unreachable", "fail", ("spark2",), "")]
 
 
 # --- everything that is found
@@ -372,6 +280,11 @@ MORE = {
     "a service that waits": service_says(serving=False, phase="waiting", detail="its port is taken"),
     "a service of the user's name": head_says(services={"chat": {**SERVICE, "serving": False, "phase": "waiting"}}),
     "a service elsewhere": head_says(services={"": {**SERVICE, "unit": ""}}),
+    "a service whose keeper was killed": service_says(serving=False, running=False, problem="nothing listens there"),
+    "a service whose keeper hangs": service_says(serving=False, frozen=True, silent_s=75, problem="x"),
+    "a service that has lost its memory": service_says(serving=False, damage="what the keeper remembers is damaged"),
+    "weights of others": {"observed": changed(weights=(replace(WEIGHTS, state="foreign"),))},
+    "memlock that is not known": {"observed": ranked(memlock=NOT_KNOWN)},
 }
 
 
@@ -454,20 +367,6 @@ def finding(check, host="spark2", severity="error", found="x", device=""):
 
 def test_rules_about_a_half_are_checks():
     assert set(preflight_checks.HOSTS) >= doctor.HALVES
-
-
-@pytest.mark.parametrize(
-    ("made", "expected"),
-    [
-        (finding("firmware_differs", "all 2 sparks", "warning"), [("firmware_differs", "warn", HOSTS, "")]),
-        (finding("clones", "spark1, spark2"), [("clones", "fail", HOSTS, "")]),
-        (finding("severity", "preflight_severity"), [("severity", "fail", (), "")]),
-        (finding("gpu", severity="info", found="not checked: no CUDA"), [("", "unknown", ("spark2",), "")]),
-        (finding("low_power", severity="info", found="came back"), []),
-    ],
-)
-def test_a_finding_becomes_a_verdict(made, expected):
-    assert worse(run(findings=[made])) == expected
 
 
 def test_a_machine_that_does_not_answer_is_told_once():
