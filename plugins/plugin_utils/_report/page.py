@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Sequence
 from pathlib import Path
 
 import jinja2
@@ -16,7 +15,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report import drawings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report import view as views
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.drawings import number
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.view import Bar, Table, View
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.view import Table, View
 from markupsafe import Markup
 
 HERE = Path(__file__).parent
@@ -38,7 +37,6 @@ def render(view: View, example: str = "") -> str:
         some=views.some,
         heading=views.heading,
         places=views.places,
-        memory_parts=memory_parts,
         options_table=options_table,
     )
     return text.encode("utf-8", "replace").decode()  # JSON can bring half of a sign
@@ -50,10 +48,6 @@ def _template() -> jinja2.Template:
         loader=jinja2.FileSystemLoader(HERE), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     return environment.get_template("page.html.j2")
-
-
-def memory_parts(bars: Sequence[Bar]) -> list[str]:
-    return list(dict.fromkeys(part.name for one in bars for part in one.planned))
 
 
 def options_table(service: Service) -> Table:

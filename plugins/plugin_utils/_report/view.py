@@ -76,39 +76,6 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Cell:
-    text: str
-    level: int  # 0 is as good as the best, 4 far from it; -1: not measured
-    label: str  # for who does not see the colour
-
-
-@dataclass(frozen=True)
-class Matrix:
-    title: str
-    unit: str
-    hosts: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
-    software: bool
-
-
-@dataclass(frozen=True)
-class Part:
-    """Of a bar, in percent of the machine's memory."""
-
-    name: str
-    percent: float
-    text: str
-
-
-@dataclass(frozen=True)
-class Bar:
-    host: str
-    planned: tuple[Part, ...]
-    used: Part | None
-    words: str
-
-
-@dataclass(frozen=True)
 class Speed:
     """All points of one model."""
 
@@ -136,9 +103,9 @@ class View:
     by: Mapping[str, tuple[Said, ...]]  # outcome
     problems: tuple[Problem, ...]
     cables: tuple[CableMap, Table, Run] | None
-    pairs: tuple[tuple[Matrix, ...], Table, Run] | None
+    pairs: tuple[tuple[tuple[str, Table], ...], Table, bool, Run] | None  # bool: RDMA in software
     nccl: tuple[Table, Run] | None
-    memory: tuple[tuple[Bar, ...], Table, Run] | None
+    memory: tuple[Table, Run] | None
     speed: tuple[tuple[Speed, ...], Run] | None
     smoke: tuple[Table, Run] | None
     numbers: tuple[str, ...]  # that any run has measured
@@ -173,7 +140,7 @@ def view(runs: Sequence[Run], left_out: Sequence[str] = (), commands: Commands |
         cables=_of(counting, lambda run: run.links, lambda run: _cables(run, [one.verdict for one in said])),
         pairs=_of(counting, lambda run: run.rdma, _pairs),
         nccl=_of(counting, lambda run: run.nccl, lambda run: (_nccl(run),)),
-        memory=_of(counting, lambda run: list(filter(_knows_memory, run.machines)), _memory),
+        memory=_of(counting, lambda run: list(filter(_knows_memory, run.machines)), lambda run: (_memory(run),)),
         speed=_of(counting, lambda run: run.serving, lambda run: (_speeds(run),)),
         smoke=_of(counting, lambda run: run.smoke, lambda run: (_smoke(run),)),
         numbers=names,
@@ -374,10 +341,10 @@ TESTS: Mapping[str, tuple[str, str, bool]] = {
     "latency": ("RDMA latency", "µs", True),
     "ping": ("Ping", "µs", True),
 }
-LEVELS = (0.95, 0.8, 0.5, 0.2)  # of the best pair
 
 
-def _pairs(run: Run) -> tuple[tuple[Matrix, ...], Table]:
+def _pairs(run: Run) -> tuple[tuple[tuple[str, Table], ...], Table, bool]:
+    """For each test what was measured from every machine to every other, and all measurements."""
     order = {machine.host: machine.rank for machine in run.machines}
     seen = {host for one in run.rdma for host in (one.host, one.peer)}
     hosts = tuple(sorted(seen, key=lambda host: (order.get(host, len(order)), host)))
@@ -385,13 +352,12 @@ def _pairs(run: Run) -> tuple[tuple[Matrix, ...], Table]:
     for one in run.rdma:
         halves = min(len(one.halves), 2) if one.test in ("write", "write_both_directions") else 1
         found.setdefault((one.test, halves), {}).setdefault((one.host, one.peer), []).append(one.value)
-    software = any(one.software for one in run.rdma)
     order_of = list(TESTS)
-    matrices = tuple(
-        _matrix(test, halves, found[test, halves], hosts, software)
+    tables = tuple(
+        _matrix(test, halves, found[test, halves], hosts)
         for test, halves in sorted(found, key=lambda key: (order_of.index(key[0]), -key[1]))
     )
-    rows = [
+    rows = tuple(
         (
             one.host,
             one.peer,
@@ -400,31 +366,20 @@ def _pairs(run: Run) -> tuple[tuple[Matrix, ...], Table]:
             f"{number(one.value)} {TESTS[one.test][1]}",
         )
         for one in run.rdma
-    ]
-    return matrices, Table(("From", "To", "Devices", "Test", "Measured"), tuple(rows), 1)
+    )
+    everything = Table(("From", "To", "Devices", "Test", "Measured"), rows, 1)
+    return tables, everything, any(one.software for one in run.rdma)
 
 
 def _matrix(
-    test: str, halves: int, values: Mapping[tuple[str, str], Sequence[float]], hosts: tuple[str, ...], software: bool
-) -> Matrix:
+    test: str, halves: int, values: Mapping[tuple[str, str], Sequence[float]], hosts: tuple[str, ...]
+) -> tuple[str, Table]:
     title, unit, less = TESTS[test]
     if unit == "Gb/s":
         title += ", both halves together" if halves > 1 else ", one half alone (the slower one)"
-    worst = {pair: (max if less else min)(found) for pair, found in values.items()}
-    best = (min if less else max)(worst.values())
-
-    def cell(host: str, peer: str) -> Cell:
-        if host == peer:
-            return Cell("", -1, "")
-        if (host, peer) not in worst:
-            return Cell(NOTHING, -1, "not measured")
-        value = worst[host, peer]
-        share = (best / value if less else value / best) if value and best else 0
-        level = next((at for at, least in enumerate(LEVELS) if share >= least), len(LEVELS))
-        return Cell(number(value), level, f"{round(100 * share)} % of the best" if level else "")
-
-    rows = tuple((host, tuple(cell(host, peer) for peer in hosts)) for host in hosts)
-    return Matrix(title, unit, hosts, rows, software)
+    worst = {pair: number((max if less else min)(found)) for pair, found in values.items()}
+    rows = tuple((host, *(worst.get((host, peer), NOTHING) for peer in hosts)) for host in hosts)
+    return f"{title}, {unit}", Table(("From, to", *hosts), rows, len(hosts))
 
 
 # --- NCCL ------------------------------------------------------------------------------------------------------------
@@ -451,10 +406,10 @@ def _nccl(run: Run) -> Table:
 # --- memory ----------------------------------------------------------------------------------------------------------
 
 
-def _memory(run: Run) -> tuple[tuple[Bar, ...], Table]:
+def _memory(run: Run) -> Table:
     machines = sorted(filter(_knows_memory, run.machines), key=lambda one: one.rank)
     parts = list(dict.fromkeys(name for one in machines for name in one.memory))
-    rows = [
+    rows = tuple(
         (
             one.host,
             *(number(one.memory[name]) if name in one.memory else NOTHING for name in parts),
@@ -463,28 +418,13 @@ def _memory(run: Run) -> tuple[tuple[Bar, ...], Table]:
             number(one.total_gib),
         )
         for one in machines
-    ]
+    )
     head = ("Machine", *(heading(name) for name in parts), "Planned", "Measured", "Machine has")
-    return tuple(_bar(one) for one in machines), Table(head, tuple(rows), len(head) - 1)
+    return Table(head, rows, len(head) - 1)
 
 
 def _knows_memory(machine: Machine) -> bool:
     return bool(machine.total_gib and (machine.memory or machine.planned_gib or machine.used_gib))
-
-
-def _bar(machine: Machine) -> Bar:
-    def part(name: str, gib: float) -> Part:
-        return Part(name, round(min(100.0, max(0.0, 100 * gib / machine.total_gib)), 2), f"{number(gib)} GiB")
-
-    planned = machine.memory or ({"planned": machine.planned_gib} if machine.planned_gib else {})
-    said = [f"planned {number(machine.planned_gib or sum(planned.values()))}"] if planned else []
-    said += [f"measured {number(machine.used_gib)}"] if machine.used_gib else ["not measured"]
-    return Bar(
-        machine.host,
-        tuple(part(heading(name), gib) for name, gib in planned.items()),
-        part("Measured", machine.used_gib) if machine.used_gib else None,
-        f"{', '.join(said)} of {number(machine.total_gib)} GiB",
-    )
 
 
 # --- the engine ------------------------------------------------------------------------------------------------------

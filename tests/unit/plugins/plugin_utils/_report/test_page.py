@@ -130,9 +130,7 @@ def test_no_machine_writes_anything_but_text():
     plain = TEXTS["hostile"]
     known = {(tag, name) for other in PAGES if other != "hostile" for tag, name, _ in made_of(other)}
     assert {(tag, name) for tag, name, _ in made_of("hostile")} <= known
-    assert {value for _, name, value in made_of("hostile") if name == "style"} <= {
-        "width:50.0%",
-    }  # fmt: skip
+    assert not [value for _, name, value in made_of("hostile") if name == "style"]
     assert EVIL.replace("\n", " ") in Page(plain).text
     assert "<script" not in plain and "<img" not in plain and "7 * 7" in plain
     assert not [one for one in Page(plain).values("id") if not re.fullmatch(r"i\d+[td]?|[a-z]+", one)]
@@ -196,7 +194,6 @@ READ = [
     *((outcome, f"{outcome}-back") for outcome in OUTCOMES),
     *((outcome, "card") for outcome in OUTCOMES),
     *(("text", f"{outcome}-back") for outcome in OUTCOMES),
-    *(("heat", f"heat{level}") for level in range(5)),
 ]
 # Lines and marks: WCAG 1.4.11.
 SEEN = [("none", "card"), *((one, "page") for one in OUTCOMES)]

@@ -131,39 +131,32 @@ def test_a_cause_is_one_problem_wherever_it_is_and_its_evidence_is_bounded():
 
 def test_parts_come_from_the_newest_run_that_has_them():
     seen = view(samples.healthy())
-    assert seen.newest.playbook == "doctor" and seen.memory[2] == seen.newest
-    assert seen.pairs[2] == seen.nccl[1] == seen.speed[1] == samples.healthy()[-2]
+    assert seen.newest.playbook == "doctor" and seen.memory[1] == seen.newest
+    assert seen.pairs[3] == seen.nccl[1] == seen.speed[1] == samples.healthy()[-2]
     empty = view([at(1, machines=(Machine("a", 0, {}, 0, 0, 120),))])
     assert (empty.cables, empty.pairs, empty.nccl, empty.memory, empty.speed) == (None,) * 5
 
 
-def test_a_slow_pair_is_seen_in_the_matrix_and_a_high_latency_is_worse():
-    seen = view(samples.degraded())
-    both, alone, latency = seen.pairs[0]
-    assert both.title == "RDMA write, both halves together"
-    assert alone.title == "RDMA write, one half alone (the slower one)"
-    levels = [[cell.level for cell in cells] for _host, cells in both.rows]
-    assert levels == [[-1, 0, 4, 0], [0, -1, 4, 0], [4, 4, -1, 4], [0, 0, 4, -1]]
-    assert both.rows[0][1][2].label == "13 % of the best"
-    assert [cell.level for cell in latency.rows[0][1]] == [-1, 0, 0, 0]
+def test_a_pair_has_its_slower_half_and_its_higher_latency():
+    tables, _all, software = view(samples.degraded()).pairs[:3]
+    assert len(tables) == 3 and not software
     halves = (
         Rdma("a", "b", ("x",), "write", 0),
         Rdma("a", "b", ("y",), "write", 90),
         Rdma("b", "a", ("x",), "write", 90),
+        Rdma("b", "a", ("x",), "latency", 2),
+        Rdma("b", "a", ("y",), "latency", 7),
     )
-    ((matrix,), table, _run) = view([at(1, rdma=halves)]).pairs
-    assert [(cell.text, cell.level) for cell in matrix.rows[0][1]] == [("", -1), ("0", 4)]
-    assert len(table.rows) == 3
+    (write, latency), everything, *_rest = view([at(1, rdma=halves)]).pairs
+    assert write[1].rows == (("a", "-", "0"), ("b", "90", "-"))
+    assert latency[1].rows == (("a", "-", "-"), ("b", "7", "-"))
+    assert len(everything.rows) == 5
 
 
-def test_bars_stay_within_the_machine():
+def test_memory_that_was_planned_and_measured():
     machines = (Machine("b", 1, {}, 90, 130, 120, {"weights": 90}), Machine("a", 0, {}, 60, 0, 120))
-    bars, table, _run = view([at(1, machines=machines)]).memory
-    assert [bar.host for bar in bars] == ["a", "b"]
-    assert bars[0].planned[0].percent == 50 and bars[0].used is None
-    assert bars[0].words == "planned 60, not measured of 120 GiB"
-    assert bars[1].used.percent == 100 and bars[1].words == "planned 90, measured 130 of 120 GiB"
-    assert table.rows[0] == ("a", "-", "60", "not measured", "120")
+    table, _run = view([at(1, machines=machines)]).memory
+    assert table.rows == (("a", "-", "60", "not measured", "120"), ("b", "90", "90", "130", "120"))
 
 
 def test_the_speed_of_one_request_is_held_to_the_plan():
