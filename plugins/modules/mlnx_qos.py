@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: mlnx_qos
-short_description: Set priority flow control, trust, traffic classes and buffers of ConnectX interfaces
+short_description: Set priority flow control and trust of ConnectX interfaces
 version_added: 0.1.0
 description:
   - Reads the QoS state of the interfaces, compares it with the options, applies only what differs, and reads it back.
@@ -57,33 +57,6 @@ options:
     description: Remove all entries that O(dscp2prio) does not name. Their packets get priority 0.
     type: bool
     default: false
-  prio_tc:
-    description: Traffic class (0 to 7) for each of the priorities 0 to 7.
-    type: list
-    elements: int
-  tsa:
-    description: Transmission algorithm (V(strict), V(ets) or V(vendor)) for each of the traffic classes 0 to 7.
-    type: list
-    elements: str
-  tcbw:
-    description:
-      - Guaranteed bandwidth in percent for each of the traffic classes 0 to 7.
-      - Adds up to 100 over the classes with algorithm V(ets), 0 for all others.
-    type: list
-    elements: int
-  cable_len:
-    description: Length of the cable in metres (1 to 999). The driver sizes the buffers of lossless priorities with it.
-    type: int
-  prio2buffer:
-    description: Receive buffer (0 to 7) for each of the priorities 0 to 7.
-    type: list
-    elements: int
-  buffer_size:
-    description:
-      - Size in bytes for each of the receive buffers 0 to 7.
-      - The NIC rounds down to whole cells (144 bytes on ConnectX-7, 128 before). So does the comparison.
-    type: list
-    elements: int
   allow_lldpad:
     description: Change single settings although C(lldpad) runs, which may overwrite them at any time.
     type: bool
@@ -162,15 +135,7 @@ interfaces:
         dcbx: os
         trust: dscp
         dscp2prio: {"26": 3, "48": 6}
-        default_priority: []
         pfc: [0, 0, 0, 1, 0, 0, 0, 0]
-        prio_tc: [1, 0, 2, 3, 4, 5, 6, 7]
-        tsa: [vendor, vendor, vendor, vendor, vendor, vendor, vendor, vendor]
-        tcbw: [0, 0, 0, 0, 0, 0, 0, 0]
-        cable_len: 7
-        prio2buffer: [1, 1, 1, 1, 1, 1, 1, 1]
-        buffer_size: [0, 523296, 0, 0, 0, 0, 0, 0]
-        buffer_total: 2039616
 link_bounced:
   description: Whether any of the ports went down and up, or in check mode would.
   returned: always
@@ -196,6 +161,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import running_engines
@@ -210,10 +176,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "trust": {"type": "str", "choices": ["pcp", "dscp"]},
     "dscp2prio": {"type": "dict"},
     "dscp2prio_purge": {"type": "bool", "default": False},
-    "tsa": {"type": "list", "elements": "str"},
-    "cable_len": {"type": "int"},
+    "pfc": {"type": "list", "elements": "int"},
     "allow_lldpad": {"type": "bool", "default": False},
-    **{name: {"type": "list", "elements": "int"} for name in qos_state.LIST_RANGES},
 }
 
 
@@ -230,9 +194,8 @@ def main() -> None:
     def leave(exit_module: Callable[..., None], **values: Any) -> None:
         for warning in outcome.warnings:
             module.warn(warning)
-        found = outcome.as_dict()
-        engines = running_engines.running() if found["interfaces"] and module.check_mode else []
-        exit_module(**found, engines=engines, **values)
+        engines = running_engines.running() if outcome.interfaces and module.check_mode else []
+        exit_module(**document.plain(outcome.answer(engines)), **values)
 
     try:
         names = options["interfaces"] or []

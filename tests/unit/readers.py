@@ -124,8 +124,6 @@ text(
 )
 text("_qos/dcb:parse_dcbx", '{"host":true,"ieee":true}', refuses=(SparkError,))
 text("_qos/dcb:parse_pfc", (FIXTURES / "dcb/pfc-off.json").read_text(), refuses=(SparkError,))
-text("_qos/dcb:parse_ets", (FIXTURES / "dcb/ets-mixed.json").read_text(), refuses=(SparkError,))
-text("_qos/dcb:parse_buffer", (FIXTURES / "dcb/buffer.json").read_text(), refuses=(SparkError,))
 text("_qos/dcb:parse_app", (FIXTURES / "dcb/app-dscp.txt").read_text(), refuses=(SparkError,))
 text("_qos/profile:parse_record", json.dumps(RECORD), refuses=(SparkError,))
 text("_qos/profile:parse_wanted", '{"schema": 1, "profile": "roce", "interfaces": ["a"]}', refuses=(SparkError,))

@@ -27,7 +27,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos.state imp
 )
 
 NAME = "dcb"
-OBJECTS = ("dcbx", "pfc", "ets", "buffer", "app")
+OBJECTS = ("dcbx", "pfc", "app")
 REPORT = "Report it with the output of the command and of: dcb -V"
 READ_REMEDY = "Run the module as root (become: true) and try the command by hand"
 _SELECTOR = re.compile(r"[a-z]+(?:-[a-z]+)*-prio")
@@ -47,25 +47,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def numbers(document: dict[str, Any], key: str, high: int, name: str, where: str) -> tuple[int, ...]:
-    """Eight whole numbers from 0 to ``high``."""
-    values = document.get(key)
-    if not isinstance(values, list) or len(values) != COUNT or not all(_whole(value, high) for value in values):
-        raise SparkError(f"dcb {name}: {key} is {values!r}, expected {COUNT} numbers up to {high}", where, REPORT)
-    return tuple(values)
-
-
-def number(document: dict[str, Any], key: str, high: int, name: str, where: str) -> int:
-    value = document.get(key)
-    if not isinstance(value, int) or not _whole(value, high):
-        raise SparkError(f"dcb {name}: {key} is {value!r}, expected a number up to {high}", where, REPORT)
-    return value
-
-
-def _whole(value: Any, high: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= high
-
-
 def parse_dcbx(text: str, where: str = NAME) -> str:
     """``{"host": true, "ieee": true}`` gives ``os``; without the flag ``host`` the firmware owns the settings."""
     flags = parse_json(text, "dcbx", where)
@@ -75,46 +56,20 @@ def parse_dcbx(text: str, where: str = NAME) -> str:
     return "os" if flags.get("host") else "firmware"
 
 
-def parse_pfc(text: str, where: str = NAME) -> dict[str, Any]:
-    """``pfc`` and ``cable_len``: mlx5 keeps the length of the cable (metres) in the field ``delay``."""
-    document = parse_json(text, "pfc", where)
-    values = document.get("prio_pfc")
+def parse_pfc(text: str, where: str = NAME) -> tuple[int, ...]:
+    """0 or 1 per priority."""
+    values = parse_json(text, "pfc", where).get("prio_pfc")
     if not isinstance(values, list) or len(values) != COUNT or not all(isinstance(value, bool) for value in values):
         raise SparkError(f"dcb pfc: prio_pfc is {values!r}, expected {COUNT} booleans", where, REPORT)
-    return {"pfc": tuple(map(int, values)), "cable_len": number(document, "delay", 0xFFFF, "pfc", where)}
+    return tuple(map(int, values))
 
 
-def parse_ets(text: str, where: str = NAME) -> dict[str, Any]:
-    """``prio_tc``, ``tsa`` and ``tcbw``; a share is reported for ``ets`` classes only."""
-    document = parse_json(text, "ets", where)
-    algorithms = document.get("tc_tsa")
-    if not isinstance(algorithms, list) or len(algorithms) != COUNT or not all(isinstance(a, str) for a in algorithms):
-        raise SparkError(f"dcb ets: tc_tsa is {algorithms!r}, expected {COUNT} names", where, REPORT)
-    shares = numbers(document, "tc_bw", 100, "ets", where)
-    return {
-        "prio_tc": numbers(document, "prio_tc", COUNT - 1, "ets", where),
-        "tsa": tuple(algorithms),
-        "tcbw": tuple(share if tsa == "ets" else 0 for share, tsa in zip(shares, algorithms)),
-    }
-
-
-def parse_buffer(text: str, where: str = NAME) -> dict[str, Any]:
-    """``prio2buffer``, ``buffer_size`` and ``buffer_total``, sizes in bytes."""
-    document = parse_json(text, "buffer", where)
-    return {
-        "prio2buffer": numbers(document, "prio_buffer", COUNT - 1, "buffer", where),
-        "buffer_size": numbers(document, "buffer_size", 2**32 - 1, "buffer", where),
-        "buffer_total": number(document, "total_size", 2**32 - 1, "buffer", where),
-    }
-
-
-def parse_app(text: str, where: str = NAME) -> dict[str, Any]:
-    """``trust``, ``dscp2prio`` and ``default_priority`` from the text of ``dcb -N app show dev IF``.
+def parse_app(text: str, where: str = NAME) -> dict[int, int]:
+    """Priority by DSCP from the text of ``dcb -N app show dev IF``.
 
     One line per selector, for example ``dscp-prio 26:3 30:6`` or ``default-prio 0``; no line when there is no entry.
     """
     mapping: dict[int, int] = {}
-    default: tuple[int, ...] = ()
     for lineno, raw in enumerate(text.split("\n"), start=1):
         words = raw.split()
         if not words:
@@ -122,14 +77,12 @@ def parse_app(text: str, where: str = NAME) -> dict[str, Any]:
         try:
             if words[0] == "dscp-prio":
                 _add_pairs(mapping, words[1:])
-            elif words[0] == "default-prio":
-                default = tuple(_priority(word) for word in words[1:])
             elif not _SELECTOR.fullmatch(words[0]):
                 raise ValueError("unknown selector")
         except ValueError as exc:
             found = f"dcb app: line {lineno} is not understood ({exc}): {raw.strip()[:120]!r}"
             raise SparkError(found, where, REPORT) from None
-    return {"trust": "dscp" if mapping else "pcp", "dscp2prio": mapping, "default_priority": default}
+    return mapping
 
 
 def _add_pairs(mapping: dict[int, int], words: list[str]) -> None:
@@ -143,12 +96,6 @@ def _add_pairs(mapping: dict[int, int], words: list[str]) -> None:
         mapping[dscp] = int(match.group(2))
 
 
-def _priority(word: str) -> int:
-    if not re.fullmatch("[0-7]", word):
-        raise ValueError(f"{word[:40]!r} is not a priority")
-    return int(word)
-
-
 def show(interface: str) -> list[list[str]]:
     """The commands that read a state, in the order of :data:`OBJECTS`."""
     return [[NAME, "-N" if name == "app" else "-j", name, "show", "dev", interface] for name in OBJECTS]
@@ -157,7 +104,6 @@ def show(interface: str) -> list[list[str]]:
 def read(results: list[Completed], where: str) -> QosState:
     """A state from the results of :func:`show`. PFC is required, the rest may be missing."""
     values: dict[str, Any] = {}
-    parsers = {"pfc": parse_pfc, "ets": parse_ets, "buffer": parse_buffer, "app": parse_app}
     for name, done in zip(OBJECTS, results):
         if done.rc == NOT_FOUND:
             raise SparkError("the command dcb is not installed", where, "Install it: apt-get install iproute2")
@@ -165,8 +111,11 @@ def read(results: list[Completed], where: str) -> QosState:
             _check_absent(name, complaint(done), where)
         elif name == "dcbx":
             values["dcbx"] = parse_dcbx(done.out, where)
+        elif name == "pfc":
+            values["pfc"] = parse_pfc(done.out, where)
         else:
-            values.update(parsers[name](done.out, where))
+            mapping = parse_app(done.out, where)
+            values.update(trust="dscp" if mapping else "pcp", dscp2prio=mapping)
     return QosState(**values)
 
 
@@ -211,29 +160,8 @@ def steps(interface: str, state: QosState, goal: QosState) -> list[Step]:
             add(("dscp2prio",), "app", "add", "dscp-prio", *_pairs(to_set.items()))
         if to_delete:
             add(("dscp2prio",), "app", "del", "dscp-prio", *_pairs(to_delete.items()))
-    ets: list[str] = []
-    if "prio_tc" in different:
-        ets += ["prio-tc", *_pairs(enumerate(goal.prio_tc or ()))]
-    if "tsa" in different or "tcbw" in different:
-        ets += ["tc-tsa", *_pairs(enumerate(goal.tsa or ()))]
-    if ets:
-        # Always with the shares: dcb adds up those of vendor and strict classes, too, where the NIC has 100 each.
-        ets += ["tc-bw", *_pairs(enumerate(goal.tcbw or ()))]
-        add(("prio_tc", "tsa", "tcbw"), "ets", "set", *ets)
-    pfc: list[str] = []
     if "pfc" in different:
-        pfc += ["prio-pfc", "all:off", *(f"{prio}:on" for prio, on in enumerate(goal.pfc or ()) if on)]
-    if "cable_len" in different:
-        pfc += ["delay", str(goal.cable_len)]
-    if pfc:
-        add(("pfc", "cable_len"), "pfc", "set", *pfc)
-    buffers: list[str] = []
-    if "prio2buffer" in different:
-        buffers += ["prio-buffer", *_pairs(enumerate(goal.prio2buffer or ()))]
-    if "buffer_size" in different:
-        buffers += ["buffer-size", *_pairs(enumerate(goal.buffer_size or ()))]
-    if buffers:
-        add(("prio2buffer", "buffer_size"), "buffer", "set", *buffers)
+        add(("pfc",), "pfc", "set", "prio-pfc", "all:off", *(f"{prio}:on" for prio, on in enumerate(goal.pfc) if on))
     return plan
 
 

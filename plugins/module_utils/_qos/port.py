@@ -16,6 +16,7 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Diff, Flag, Interface, Word, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import dcb
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import state as qos_state
@@ -34,14 +35,40 @@ class Change:
     bounced: bool = False  # a change of the PFC mask takes the link down and up
     carrier: bool = False
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "applied": self.applied,
-            "commands": self.commands,
-            "link_bounced": self.bounced,
-            "carrier": self.carrier,
-            "state": self.state.as_dict(),
-        }
+
+@dataclass
+class Port:
+    """A :class:`Change` as the module returns it."""
+
+    applied: list[Word]
+    commands: list[list[Words]]
+    link_bounced: Flag
+    carrier: Flag
+    state: qos_state.QosState
+
+
+@dataclass
+class Problem:
+    device: Words
+    found: Words
+    remedy: Words
+
+
+@dataclass
+class Qos:
+    """What the module ``mlnx_qos`` returns. ``differs``: the same as ``changed``, which a task may override."""
+
+    changed: Flag
+    differs: Flag
+    interfaces: Mapping[Interface, Port]
+    link_bounced: Flag
+    problems: list[Problem]
+    engines: list[Words]  # signs of a running engine, looked for in check mode
+    diff: Diff = field(default_factory=list)
+
+    @property
+    def bouncing(self) -> list[str]:
+        return [netdev for netdev, port in self.interfaces.items() if port.link_bounced]
 
 
 @dataclass
@@ -58,21 +85,24 @@ class Outcome:
     def changed(self) -> bool:
         return self.kept or any(change.commands or change.state != change.before for change in self.interfaces.values())
 
-    def as_dict(self) -> dict[str, Any]:
-        """The return values of the module."""
+    def answer(self, engines: list[str]) -> Qos:
         shown = [
             {"before_header": name, "after_header": name, "before": change.before.for_diff(), "after": after}
             for name, change in self.interfaces.items()
             if (after := change.state.for_diff()) != change.before.for_diff()
         ]
-        return {
-            "changed": self.changed,
-            "differs": self.changed,
-            "interfaces": {name: change.as_dict() for name, change in self.interfaces.items()},
-            "link_bounced": any(change.bounced for change in self.interfaces.values()),
-            "problems": [{"device": exc.where, "found": exc.found, "remedy": exc.remedy} for exc in self.problems],
-            "diff": shown + self.diff,
-        }
+        return Qos(
+            self.changed,
+            self.changed,
+            {
+                name: Port(change.applied, change.commands, change.bounced, change.carrier, change.state)
+                for name, change in self.interfaces.items()
+            },
+            any(change.bounced for change in self.interfaces.values()),
+            [Problem(exc.where, exc.found, exc.remedy) for exc in self.problems],
+            engines,
+            shown + self.diff,
+        )
 
 
 Goals = Mapping[str, qos_state.Wanted]

@@ -129,7 +129,7 @@ def files(profile: str, interfaces: Sequence[str]) -> list[File]:
 def original(state: qos_state.QosState) -> dict[str, Any]:
     return {
         "trust": state.trust,
-        "pfc": list(state.pfc or ()),
+        "pfc": list(state.pfc),
         "dscp2prio": {str(dscp): priority for dscp, priority in sorted(state.dscp2prio.items())},
     }
 

@@ -402,35 +402,6 @@ SERVED = Only(
     }
 )
 
-# --- mlnx_qos
-_PRIORITIES = Maybe(Each(whole(0, 7), 8))
-QOS = Only(
-    {
-        "interfaces": By(
-            interface,
-            Full(
-                {
-                    "applied": Each(word),
-                    "link_bounced": flag,
-                    "carrier": flag,
-                    "state": Full(
-                        {
-                            "trust": Maybe(word),
-                            "dscp2prio": By(word, COUNT),
-                            "pfc": _PRIORITIES,
-                            "prio_tc": _PRIORITIES,
-                            "tsa": Maybe(Each(word, 8)),
-                        }
-                    ),
-                }
-            ),
-        ),
-        "problems": Each(Full({"device": words, "found": words, "remedy": words})),
-        "engines": Each(words),
-        "differs": flag,
-    }
-)
-
 
 # --- engine_version, engine_inputs, engine_image
 def _commit(value: Any) -> str:

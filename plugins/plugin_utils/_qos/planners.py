@@ -6,10 +6,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import QOS
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos.port import Qos
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Document
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner, judged
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.planners import FACTS, load_facts
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._qos import verdict
@@ -28,12 +31,16 @@ def after(options: Options) -> dict[str, Any]:
     return judged(UNEVEN, verdict.after(options["nodes"], load_facts(options), options["profile"]))
 
 
-# nodes: the results of mlnx_qos in check mode.
+def _read(result: Any, _host: str) -> Qos:
+    return document.load_known(Qos, {**result, "diff": ()} if isinstance(result, Mapping) else result)  # type: ignore[no-any-return]
+
+
+NODES = Document(_read)  # the results of mlnx_qos in check mode
 PLANNERS = {
     "qos_before": Planner(
         before,
         {"facts": FACTS, "profile": PROFILE, "confirm": {"type": "bool", "default": False}},
-        gathered={"nodes": answers.QOS},
+        gathered={"nodes": NODES},
     ),
-    "qos_after": Planner(after, {"facts": FACTS, "profile": PROFILE}, gathered={"nodes": answers.QOS}),
+    "qos_after": Planner(after, {"facts": FACTS, "profile": PROFILE}, gathered={"nodes": NODES}),
 }

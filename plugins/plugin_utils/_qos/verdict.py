@@ -7,19 +7,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import state as qos_state
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos.port import Qos
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos.profile import DSCP, PRIORITY, PROFILES
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos.state import QosState
 
 TRAFFIC_CLASS = "NCCL_IB_TC"
 
 
 def before(
-    nodes: Mapping[str, Mapping[str, Any]], facts: Mapping[str, FabricFact], profile: str, *, confirm: bool = False
+    nodes: Mapping[str, Qos], facts: Mapping[str, FabricFact], profile: str, *, confirm: bool = False
 ) -> list[Finding]:
     """``nodes``: per host the result of ``mlnx_qos`` in check mode. ``facts``: the planned facts."""
     findings: list[Finding] = []
@@ -27,13 +28,11 @@ def before(
         for host, fact in facts.items():
             findings += _misfit(host, fact)
     for host, node in nodes.items():
-        findings += [
-            Finding(host, problem["found"], problem["remedy"], device=problem["device"]) for problem in node["problems"]
-        ]
-    bouncing = {host: _bouncing(node) for host, node in nodes.items() if _bouncing(node)}
+        findings += [Finding(host, problem.found, problem.remedy, device=problem.device) for problem in node.problems]
+    bouncing = {host: node.bouncing for host, node in nodes.items() if node.bouncing}
     if not bouncing:
         return findings
-    busy = {host: node["engines"] for host, node in nodes.items() if node["engines"]}
+    busy = {host: node.engines for host, node in nodes.items() if node.engines}
     # All nodes are looked at: an engine spans them, and its traffic crosses links that others take down.
     for host, signs in busy.items():
         if not confirm:
@@ -58,21 +57,21 @@ def before(
     return findings
 
 
-def after(nodes: Mapping[str, Mapping[str, Any]], facts: Mapping[str, FabricFact], profile: str) -> list[Finding]:
+def after(nodes: Mapping[str, Qos], facts: Mapping[str, FabricFact], profile: str) -> list[Finding]:
     """``nodes``: per host the result of ``mlnx_qos`` in check mode, read again after the change."""
     findings: list[Finding] = []
     for host, node in nodes.items():
-        for netdev, entry in node["interfaces"].items():
-            if entry["applied"]:
+        for netdev, entry in node.interfaces.items():
+            if entry.applied:
                 findings.append(
                     Finding(
                         host,
-                        f"after the change the settings are still not the wanted ones ({', '.join(entry['applied'])})",
+                        f"after the change the settings are still not the wanted ones ({', '.join(entry.applied)})",
                         "Something else sets them as well: look for lldpad, other services or a script",
                         device=netdev,
                     )
                 )
-            if not entry["carrier"]:
+            if not entry.carrier:
                 findings.append(
                     Finding(
                         host,
@@ -82,23 +81,17 @@ def after(nodes: Mapping[str, Mapping[str, Any]], facts: Mapping[str, FabricFact
                         device=netdev,
                     )
                 )
-        findings += [
-            Finding(host, problem["found"], problem["remedy"], device=problem["device"]) for problem in node["problems"]
-        ]
+        findings += [Finding(host, problem.found, problem.remedy, device=problem.device) for problem in node.problems]
     if profile == "none":
         return findings
     for host, fact in facts.items():
         findings += _unfinished(host, fact, nodes.get(host))
-    return findings + _uneven(nodes)
+    return findings
 
 
-def changes(nodes: Mapping[str, Mapping[str, Any]]) -> bool:
+def changes(nodes: Mapping[str, Qos]) -> bool:
     """Whether any node has something to do."""
-    return any(node["differs"] for node in nodes.values())
-
-
-def _bouncing(node: Mapping[str, Any]) -> list[str]:
-    return [netdev for netdev, entry in node["interfaces"].items() if entry["link_bounced"]]
+    return any(node.differs for node in nodes.values())
 
 
 def _misfit(host: str, fact: FabricFact) -> list[Finding]:
@@ -126,54 +119,26 @@ def _marking(fact: FabricFact) -> int | None:
     return None if value is None else value >> 2
 
 
-def _unfinished(host: str, fact: FabricFact, node: Mapping[str, Any] | None) -> list[Finding]:
+def _unfinished(host: str, fact: FabricFact, node: Qos | None) -> list[Finding]:
     """Halves that the plan uses and that were not read, or do not have the profile by what was read."""
     findings = []
     for rail in fact.rails:
-        entry = (node or {"interfaces": {}})["interfaces"].get(rail.netdev)
-        wrong = ["its settings could not be read"] if entry is None else deviations(entry["state"])
-        if wrong and not (entry or {}).get("applied"):  # what is still to change has been reported
+        entry = node.interfaces.get(rail.netdev) if node else None
+        wrong = ["its settings could not be read"] if entry is None else deviations(entry.state)
+        if wrong and not (entry and entry.applied):  # what is still to change has been reported
             findings.append(Finding(host, "; ".join(wrong), "Run the fabric layer again", device=rail.netdev))
     return findings
 
 
-def deviations(state: Mapping[str, Any]) -> list[str]:
-    """What in a state (as returned by ``mlnx_qos``) is not the profile."""
+def deviations(state: QosState) -> list[str]:
+    """What in a state is not the profile."""
     want = PROFILES["roce"]
     found = []
-    if state["trust"] != want.trust:
-        found.append(f"trust is {state['trust']}, not {want.trust}")
-    priority = state["dscp2prio"].get(str(DSCP))
+    if state.trust != want.trust:
+        found.append(f"trust is {state.trust}, not {want.trust}")
+    priority = state.dscp2prio.get(DSCP)
     if priority != PRIORITY:
         found.append(f"DSCP {DSCP} is in priority {priority}, not {PRIORITY}")
-    if tuple(state["pfc"] or ()) != want.pfc:
-        found.append(f"PFC is {qos_state.readable(tuple(state['pfc'] or ()))}, not {qos_state.readable(want.pfc)}")
+    if state.pfc != want.pfc:
+        found.append(f"PFC is {qos_state.readable(state.pfc)}, not {qos_state.readable(want.pfc)}")
     return found
-
-
-def _uneven(nodes: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
-    """Warnings where priority 3 is scheduled differently: it works, but figures of two nodes are not comparable."""
-    seen: dict[str, list[str]] = {}
-    for host, node in nodes.items():
-        for netdev, entry in node["interfaces"].items():
-            traffic_class = (entry["state"]["prio_tc"] or [None] * qos_state.COUNT)[PRIORITY]
-            algorithm = (
-                None if traffic_class is None else (entry["state"]["tsa"] or [None] * qos_state.COUNT)[traffic_class]
-            )
-            what = f"traffic class {traffic_class}, {algorithm or 'algorithm unknown'}"
-            seen.setdefault(what, []).append(f"{host} {netdev}")
-    if len(seen) < 2:
-        return []
-    usual = max(seen, key=lambda what: len(seen[what]))
-    return [
-        Finding(
-            where.partition(" ")[0],
-            f"priority {PRIORITY} is in {what}, on most others in {usual}",
-            "Set prio_tc and tsa alike with the module mlnx_qos, or leave it",
-            device=where.partition(" ")[2],
-            severity="warning",
-        )
-        for what, places in seen.items()
-        if what != usual
-        for where in places
-    ]

@@ -11,14 +11,7 @@ from dataclasses import replace
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors, warnings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Cable, FabricFact, Rail
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._qos.verdict import (
-    after,
-    before,
-    changes,
-    deviations,
-)
-from hypothesis import given
-from hypothesis import strategies as st
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._qos import planners, verdict
 from planning import plan
 
 HALVES = ("enp1s0f0np0", "enP2p1s0f0np0")
@@ -26,8 +19,6 @@ GOOD = {
     "trust": "dscp",
     "dscp2prio": {"26": 3},
     "pfc": [0, 0, 0, 1, 0, 0, 0, 0],
-    "prio_tc": [1, 0, 2, 3, 4, 5, 6, 7],
-    "tsa": ["vendor"] * 8,
 }
 FACTORY = {**GOOD, "trust": "pcp", "dscp2prio": {}, "pfc": [0] * 8}
 ROCE = "roce"
@@ -57,13 +48,36 @@ def fact(host="spark1", topology="switch", **values):
 
 
 def half(state=None, **values):
-    return {"applied": [], "link_bounced": False, "carrier": True, "state": state or GOOD, **values}
+    return {"applied": [], "commands": [], "link_bounced": False, "carrier": True, "state": state or GOOD, **values}
 
 
 def node(*, engines=(), problems=(), **values):
     interfaces = {name: half(**values) for name in HALVES}
     differs = any(entry["applied"] for entry in interfaces.values())
-    return {"differs": differs, "interfaces": interfaces, "engines": list(engines), "problems": list(problems)}
+    return {
+        "changed": differs,
+        "differs": differs,
+        "interfaces": interfaces,
+        "link_bounced": False,
+        "engines": list(engines),
+        "problems": list(problems),
+    }
+
+
+def told(nodes):
+    return {host: planners.NODES.read(one, host) for host, one in nodes.items()}
+
+
+def before(nodes, *rest, **more):
+    return verdict.before(told(nodes), *rest, **more)
+
+
+def after(nodes, *rest):
+    return verdict.after(told(nodes), *rest)
+
+
+def changes(nodes):
+    return verdict.changes(told(nodes))
 
 
 def due(**values):
@@ -159,33 +173,6 @@ def test_after_reads_the_state_and_not_only_the_difference():
     found = errors(after({"spark1": node(state=FACTORY)}, {"spark1": fact()}, ROCE))
     assert len(found) == 2
     assert "trust is pcp, not dscp; DSCP 26 is in priority None, not 3; PFC is 0,0,0,0,0,0,0,0" in found[0].found
-
-
-def test_different_scheduling_is_a_warning():
-    other = node(state={**GOOD, "tsa": ["ets"] * 8})
-    found = after({"spark1": node(), "spark2": node(), "spark3": other}, FACTS, ROCE)
-    assert errors(found) == []
-    assert [(finding.host, finding.device) for finding in warnings(found)] == [
-        ("spark3", HALVES[0]),
-        ("spark3", HALVES[1]),
-    ]
-    assert "traffic class 3, ets, on most others in traffic class 3, vendor" in warnings(found)[0].found
-    unknown = node(state={**GOOD, "prio_tc": None, "tsa": None})
-    assert "traffic class None" in after({"spark1": node(), "spark2": node(), "spark3": unknown}, FACTS, ROCE)[0].found
-
-
-@given(
-    st.fixed_dictionaries(
-        {
-            "trust": st.sampled_from(["pcp", "dscp", None]),
-            "pfc": st.none() | st.lists(st.integers(0, 1), min_size=8, max_size=8),
-            "dscp2prio": st.dictionaries(st.sampled_from(["26", "48"]), st.integers(0, 7)),
-        }
-    )
-)
-def test_only_the_whole_profile_passes(state):
-    whole = state["trust"] == "dscp" and state["dscp2prio"].get("26") == 3 and state["pfc"] == GOOD["pfc"]
-    assert (deviations(state) == []) == whole
 
 
 # -- through the planners
