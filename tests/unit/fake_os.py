@@ -241,7 +241,7 @@ class FakeOs:
         if argv[3].startswith("${db"):
             return Completed(0, "".join(f"ii \t{name}\t{version}\n" for name, version in self.packages.items()))
         known = [name for name in argv[4:] if name in self.packages]
-        return Completed(0 if known else 1, "".join(f"{name} ii \n" for name in known))
+        return Completed(0 if known else 1, "".join(f"{name} installed\n" for name in known))
 
     def _apt_mark(self, argv: list[str]) -> Completed:
         if argv[1] == "showhold":

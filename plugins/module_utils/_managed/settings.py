@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,13 +46,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files
 STORE = f"{paths.STATE}/settings"
 SCHEMA_VERSION = 1
 INFINITY = "infinity"
-
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-_KEY = re.compile(r"[A-Za-z0-9_-]+([./][A-Za-z0-9_:@-]+)+")
-_LIMIT = re.compile(r"DefaultLimit[A-Z]+")
-_UNIT = re.compile(r"[A-Za-z0-9:_.\\@-]+\.[a-z]+")
-_PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.:-]*")
-KINDS = ("packages", "sysctl", "limits", "holds", "swaps", "enabled", "units")
 _SIZES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
@@ -67,10 +60,6 @@ class Result:
     @property
     def changed(self) -> bool:
         return bool(self.after)
-
-    @property
-    def diff(self) -> dict[str, Any]:
-        return {"before": self.before, "after": self.after}
 
 
 @dataclass
@@ -89,12 +78,8 @@ class Record:
         return not any(self.values.values()) and not self.pending and not any(self.merged.values())
 
     def dump(self) -> bytes:
-        document: dict[str, Any] = {"schema": SCHEMA_VERSION, "sysctl": self.of("sysctl"), "limits": self.of("limits")}
-        document.update({kind: values for kind, values in self.values.items() if values})
-        if self.pending:
-            document["pending"] = self.pending
-        if self.merged:
-            document["merged"] = self.merged
+        values = {kind: values for kind, values in self.values.items() if values}
+        document = {"schema": SCHEMA_VERSION, **values, "pending": self.pending, "merged": self.merged}
         return (json.dumps(document, indent=1, sort_keys=True) + "\n").encode()
 
 
@@ -126,40 +111,36 @@ def record_path(name: str) -> str:
     return f"{STORE}/{name}.json"
 
 
+@dataclass(frozen=True)
+class Kind:
+    """How values of a kind are read (what is not there is left out) and written, and where to look if that fails."""
+
+    read: Callable[[Settings, set[str]], dict[str, str]]
+    write: Callable[[Settings, Mapping[str, str]], None]
+    remedy: str
+
+
 class Settings:
     """One named group of settings. ``root`` and ``runner`` are replaced by tests."""
 
     def __init__(self, name: str, *, check_mode: bool = False, runner: Runner = run, root: str = "/") -> None:
-        if not _NAME.fullmatch(name):
-            raise SparkError(f"{name!r} is no name for settings", "", "Use lower-case letters, digits, '_' and '-'")
         self.path = record_path(name)
         self.check_mode = check_mode
         self.runner = runner
         self.root = root
         self.result = Result()
 
-    def apply(self, sysctl: Mapping[str, Any], limits: Mapping[str, Any], **others: Mapping[str, str]) -> Result:
-        """Apply these values; what left the group since the last time gets its old value back.
-
-        ``others`` are values of the further kinds, see the module's text.
-        """
-        return self.bring({"sysctl": sysctl, "limits": limits, **others}, KINDS)
-
-    def remove(self) -> Result:
-        """Bring back what the machine had before. A group that does not exist is nothing to do."""
-        return self.bring({}, KINDS)
-
-    def bring(self, wanted: Mapping[str, Mapping[str, Any]], kinds: Sequence[str]) -> Result:
-        """:meth:`apply` for the named kinds only; all others stay as they are, on the machine and in the record."""
-        checked = {kind: _CHECKS[kind](wanted.get(kind, {})) for kind in kinds}
-        record = self._load()
+    def bring(self, wanted: Mapping[str, Mapping[str, str]], kinds: Sequence[str]) -> Result:
+        """Apply these values; what left the group since the last time gets its old value back. Other kinds stay as they
+        are, on the machine and in the record."""
+        record = self.load()
         now: dict[str, dict[str, str]] = {}
         target: dict[str, dict[str, str]] = {}
         full = Record(dict(record.values), record.pending, record.merged)
         final = Record(dict(record.values), record.pending, record.merged)
         for kind in kinds:
-            names = checked[kind]
-            now[kind] = self._read_kind(kind, {*names, *record.of(kind)})
+            names = _normal(kind, wanted.get(kind, {}))
+            now[kind] = self._read(kind, {*names, *record.of(kind)})
             missing = sorted(set(names) - set(now[kind]))
             if missing and self.check_mode:  # a package that the real run installs first brings it
                 now[kind].update({name: names[name] for name in missing})
@@ -176,15 +157,13 @@ class Settings:
         self.store(full, record)
         for kind in kinds:
             differing = {name: value for name, value in target[kind].items() if now[kind][name] != value}
-            if kind == "limits":
-                self._bring_limits(now[kind], target[kind], set(checked[kind]))
-            elif differing:
-                self._write_kind(kind, differing)
-                self._verify(kind, differing, set(checked[kind]))
+            if differing:
+                KINDS[kind].write(self, differing)
+                self._verify(kind, {name: differing[name] for name in differing if name in wanted.get(kind, {})})
         self.store(final, full)
         return self.result
 
-    def remember(self, wanted: Mapping[str, Mapping[str, Any]], kinds: Sequence[str]) -> None:
+    def remember(self, wanted: Mapping[str, Mapping[str, str]], kinds: Sequence[str]) -> None:
         """Record what :meth:`bring` would replace, and change nothing.
 
         Before files are written that count at the next boot: a machine that goes down after them comes back with our
@@ -192,12 +171,12 @@ class Settings:
         """
         if self.check_mode:
             return
-        record = self._load()
+        record = self.load()
         full = Record(dict(record.values), record.pending, record.merged)
         for kind in kinds:
-            unknown = set(_CHECKS[kind](wanted.get(kind, {}))) - set(record.of(kind))
+            unknown = set(wanted.get(kind, {})) - set(record.of(kind))
             if unknown:
-                full.values[kind] = {**self._read_kind(kind, unknown), **record.of(kind)}
+                full.values[kind] = {**self._read(kind, unknown), **record.of(kind)}
         self.store(full, record)
 
     def _note(self, now: Mapping[str, str], target: Mapping[str, str]) -> None:
@@ -207,62 +186,20 @@ class Settings:
                 self.result.after[key] = target[key]
                 self.result.actions.append(f"{key}: {now[key]} -> {target[key]}")
 
-    def _verify(self, kind: str, written: Mapping[str, str], wanted: set[str]) -> None:
-        after = self._read_kind(kind, set(written))
-        for name, value in written.items():
-            if name in wanted and after.get(name) != value:
-                raise SparkError(
-                    f"it was told to be {value} but is {after.get(name, 'gone')}", f"{kind} {name}", _REMEDY[kind]
-                )
+    def _read(self, kind: str, names: set[str]) -> dict[str, str]:
+        return KINDS[kind].read(self, names) if names else {}
 
-    def _read_kind(self, kind: str, names: set[str]) -> dict[str, str]:
-        if not names:
-            return {}
-        if kind == "sysctl":
-            return {key: self._read(key) for key in names}
-        if kind == "limits":
-            return self._limits(names)
-        if kind == "packages":
-            done = self.runner(["dpkg-query", "-W", "-f", "${Package} ${db:Status-Abbrev}\\n", *sorted(names)])
-            found = {line.split()[0] for line in done.out.splitlines() if line.split()[1:2] in (["ii"], ["hi"])}
-            return {name: "installed" if name in found else "absent" for name in names}
-        if kind == "holds":
-            held = set(self._tool("apt-mark", "showhold").out.split())
-            return {name: "hold" if name in held else "no" for name in names}
-        if kind == "swaps":
-            return self._swaps(names)
-        return self._unit_states(kind, names)
-
-    def _write_kind(self, kind: str, values: Mapping[str, str]) -> None:
-        if kind == "sysctl":
-            for key in sorted(values):
-                self._write(key, values[key])
-        elif kind == "packages":
-            self._packages(values)
-        elif kind == "holds":
-            for value, verb in (("no", "unhold"), ("hold", "hold")):
-                names = sorted(name for name, wanted in values.items() if wanted == value)
-                if names:
-                    self._tool("apt-mark", verb, *names)
-        elif kind == "swaps":
-            for name in sorted(values):
-                word, _blank, priority = values[name].partition(" ")
-                option = ["-p", priority] if priority else []
-                self._tool(*(["swapoff", name] if word == "off" else ["swapon", *option, name]))
-        elif kind == "enabled":
-            for name in sorted(values):
-                self._systemctl("enable" if values[name] == "enabled" else "disable", name)
-        else:
-            for name in sorted(values):
-                self._systemctl("start" if values[name] == "active" else "stop", name)
+    def _verify(self, kind: str, wanted: Mapping[str, str]) -> None:
+        after = self._read(kind, set(wanted))
+        for name, value in wanted.items():
+            if after.get(name) != value:
+                found = f"it was told to be {value} but is {after.get(name, 'gone')}"
+                raise SparkError(found, f"{kind} {name}", KINDS[kind].remedy)
 
     # -- the record
 
     def load(self) -> Record:
         """What is known of the machine as it was."""
-        return self._load()
-
-    def _load(self) -> Record:
         try:
             text = (Path(self.root) / self.path[1:]).read_bytes()
         except FileNotFoundError:
@@ -277,16 +214,10 @@ class Settings:
             document = json_text.mapping(text)
             if document["schema"] != SCHEMA_VERSION:
                 raise ValueError(f"schema {document['schema']!r}")
-            values = {kind: {str(k): str(v) for k, v in document.get(kind, {}).items()} for kind in KINDS[3:]}
-            values["packages"] = {str(k): str(v) for k, v in document.get("packages", {}).items()}
-            values["sysctl"] = {_key(key): str(value) for key, value in document["sysctl"].items()}
-            values["limits"] = {str(name): parse_limit(value) for name, value in document["limits"].items()}
+            values = {kind: {str(k): str(v) for k, v in document.get(kind, {}).items()} for kind in KINDS}
             merged = {str(path): dict(keys) for path, keys in document.get("merged", {}).items()}
-            return Record(
-                {kind: found for kind, found in values.items() if found},
-                [str(action) for action in document.get("pending", [])],
-                merged,
-            )
+            pending = [str(action) for action in document.get("pending", [])]
+            return Record({kind: found for kind, found in values.items() if found}, pending, merged)
 
     def store(self, record: Record, known: Record) -> None:
         """Write ``record`` where it differs from what is on disk; an empty one leaves no file."""
@@ -301,80 +232,81 @@ class Settings:
     def _file(self, key: str) -> Path:
         return Path(self.root) / "proc/sys" / key.replace(".", "/")
 
-    def _read(self, key: str) -> str:
-        try:
-            return " ".join(self._file(key).read_text(encoding="ascii", errors="replace").split())
-        except FileNotFoundError as exc:
-            raise SparkError("this kernel has no such setting", f"sysctl {key}", "Check its name") from exc
-        except OSError as exc:
-            raise SparkError(f"cannot read: {exc.strerror}", f"sysctl {key}", "Run with become: true") from exc
+    def read_sysctl(self, names: set[str]) -> dict[str, str]:
+        found = {}
+        for key in names:
+            try:
+                found[key] = " ".join(self._file(key).read_text(encoding="ascii", errors="replace").split())
+            except FileNotFoundError as exc:
+                raise SparkError("this kernel has no such setting", f"sysctl {key}", "Check its name") from exc
+            except OSError as exc:
+                raise SparkError(f"cannot read: {exc.strerror}", f"sysctl {key}", "Run with become: true") from exc
+        return found
 
-    def _write(self, key: str, value: str) -> None:
-        try:
-            self._file(key).write_text(f"{value}\n", encoding="ascii")
-        except OSError as exc:
-            raise SparkError(
-                f"cannot set it to {value!r}: {exc.strerror}",
-                f"sysctl {key}",
-                "Run with become: true; inside a container the kernel's settings may belong to the host",
-            ) from exc
-        if self._read(key) != value:
-            raise SparkError(
-                f"the kernel took {value!r} but shows {self._read(key)!r}",
-                f"sysctl {key}",
-                "Choose a value in its range",
-            )
+    def write_sysctl(self, values: Mapping[str, str]) -> None:
+        for key in sorted(values):
+            try:
+                self._file(key).write_text(f"{values[key]}\n", encoding="ascii")
+            except OSError as exc:
+                raise SparkError(
+                    f"cannot set it to {values[key]!r}: {exc.strerror}",
+                    f"sysctl {key}",
+                    "Run with become: true; inside a container the kernel's settings may belong to the host",
+                ) from exc
 
     # -- systemd
 
-    def _limits(self, names: set[str]) -> dict[str, str]:
-        if not names:
-            return {}
-        ordered = sorted(names)
-        values = systemd.manager(self.runner, [part for name in ordered for part in (name, f"{name}Soft")])
-        found = {}
-        for name in ordered:
-            try:
-                found[name] = parse_limit(f"{values[f'{name}Soft']}:{values[name]}")
-            except (KeyError, ValueError) as exc:
-                raise SparkError(f"systemd does not know the limit ({exc})", name, "Check its name") from exc
-        return found
+    def read_limits(self, names: set[str]) -> dict[str, str]:
+        values = systemd.manager(self.runner, [part for name in sorted(names) for part in (name, f"{name}Soft")])
+        return {name: parse_limit(f"{values[f'{name}Soft']}:{values[name]}") for name in names}
 
-    def _bring_limits(self, now: Mapping[str, str], target: Mapping[str, str], wanted: set[str]) -> None:
-        current = dict(now)
+    def write_limits(self, values: Mapping[str, str]) -> None:
         # A reload reads system.conf.d again on current systemd; only older ones need to be executed anew.
         for verb in ("daemon-reload", "daemon-reexec"):
-            if current == target:
-                return
             self._systemctl(verb)
-            current = self._limits(set(target))
-        for name in sorted(wanted):
-            if current[name] != target[name]:
-                raise SparkError(
-                    f"systemd still has {current[name]}, expected {target[name]}",
-                    name,
-                    "Another file overrides ours: systemd-analyze cat-config systemd/system.conf",
-                )
+            if self.read_limits(set(values)) == values:
+                return
 
-    def _systemctl(self, *words: str) -> Completed:
-        done = self._tool("systemctl", *words)
+    def _systemctl(self, *words: str) -> None:
+        self._tool("systemctl", *words)
         self.result.actions.append(f"systemctl {' '.join(words)}")
-        return done
 
-    def _unit_states(self, kind: str, names: set[str]) -> dict[str, str]:
+    def read_units(self, names: set[str]) -> dict[str, str]:
         units = systemd.units(self.runner, sorted(names)).values()
-        if kind == "enabled":
-            return {unit.name: unit.enabled for unit in units if unit.load != "not-found"}
         return {unit.name: "inactive" if unit.stopped else "active" for unit in units if unit.load != "not-found"}
 
-    def _packages(self, values: Mapping[str, str]) -> None:
-        machine = Machine(self.root, self.runner)
+    def read_enabled(self, names: set[str]) -> dict[str, str]:
+        units = systemd.units(self.runner, sorted(names)).values()
+        return {unit.name: unit.enabled for unit in units if unit.load != "not-found"}
+
+    def write_units(self, values: Mapping[str, str]) -> None:
+        verbs = {"enabled": "enable", "active": "start", "inactive": "stop"}
+        for name in sorted(values):
+            self._systemctl(verbs.get(values[name], "disable"), name)
+
+    # -- packages and swap
+
+    def read_packages(self, names: set[str]) -> dict[str, str]:
+        found = packages.installed(Machine(self.root, self.runner), sorted(names))
+        return {name: "installed" if name in found else "absent" for name in names}
+
+    def write_packages(self, values: Mapping[str, str]) -> None:
         for value, act in (("absent", packages.purge), ("installed", packages.install)):
             names = sorted(name for name, wanted in values.items() if wanted == value)
             if names:
-                act(machine, names)
+                act(Machine(self.root, self.runner), names)
 
-    def _swaps(self, names: set[str]) -> dict[str, str]:
+    def read_holds(self, names: set[str]) -> dict[str, str]:
+        held = set(self._tool("apt-mark", "showhold").out.split())
+        return {name: "hold" if name in held else "no" for name in names}
+
+    def write_holds(self, values: Mapping[str, str]) -> None:
+        for value, verb in (("no", "unhold"), ("hold", "hold")):
+            names = sorted(name for name, wanted in values.items() if wanted == value)
+            if names:
+                self._tool("apt-mark", verb, *names)
+
+    def read_swaps(self, names: set[str]) -> dict[str, str]:
         active = {swap.name: swap for swap in read_swaps(self.root)}
         found = {}
         for name in names:
@@ -385,16 +317,46 @@ class Settings:
                 found[name] = "off"
         return found
 
+    def write_swaps(self, values: Mapping[str, str]) -> None:
+        for name in sorted(values):
+            word, _blank, priority = values[name].partition(" ")
+            option = ["-p", priority] if priority else []
+            self._tool(*(["swapoff", name] if word == "off" else ["swapon", *option, name]))
+
     def _tool(self, *argv: str) -> Completed:
         done = self.runner(argv)
         if done.rc != 0:
-            name = argv[0]
-            where = "systemd" if name == "systemctl" else " ".join(argv[1:][-3:])
-            verb = f" {argv[1]}" if name == "systemctl" else ""
-            raise SparkError(
-                f"{name}{verb} failed ({done.complaint})", where, _TOOLS.get(name, "Look at journalctl -b")
-            )
+            raise SparkError(f"{' '.join(argv[:2])} failed ({done.complaint})", " ".join(argv[2:]), _TOOLS[argv[0]])
         return done
+
+
+KINDS: Mapping[str, Kind] = {
+    "packages": Kind(Settings.read_packages, Settings.write_packages, "Look at /var/log/apt/term.log"),
+    "sysctl": Kind(Settings.read_sysctl, Settings.write_sysctl, "Choose a value in its range"),
+    "limits": Kind(
+        Settings.read_limits,
+        Settings.write_limits,
+        "Another file overrides ours: systemd-analyze cat-config systemd/system.conf",
+    ),
+    "holds": Kind(Settings.read_holds, Settings.write_holds, "Look at apt-mark showhold"),
+    "swaps": Kind(Settings.read_swaps, Settings.write_swaps, "Look at swapon --show and dmesg"),
+    "enabled": Kind(
+        Settings.read_enabled,
+        Settings.write_units,
+        "Look at systemctl status; a unit without [Install] cannot be enabled",
+    ),
+    "units": Kind(Settings.read_units, Settings.write_units, "Look at systemctl status and journalctl of the unit"),
+}
+_TOOLS = {
+    "systemctl": "Look at journalctl -b",
+    "apt-mark": "Wait until no other apt or dpkg runs, then run again",
+    "swapoff": "Free some memory (stop the engine), then run again",
+    "swapon": "Check the file or device (swapon --show, dmesg)",
+}
+
+
+def _normal(kind: str, values: Mapping[str, str]) -> dict[str, str]:
+    return {name: parse_limit(value) for name, value in values.items()} if kind == "limits" else dict(values)
 
 
 @dataclass(frozen=True)
@@ -423,71 +385,3 @@ def read_swaps(root: str = "/") -> list[Swap]:
         return parse_swaps((Path(root) / "proc/swaps").read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return []
-
-
-_TOOLS = {
-    "systemctl": "Look at journalctl -b",
-    "apt-mark": "Wait until no other apt or dpkg runs, then run again",
-    "swapoff": "Free some memory (stop the engine), then run again",
-    "swapon": "Check the file or device (swapon --show, dmesg)",
-}
-_REMEDY = {
-    "packages": "Look at /var/log/apt/term.log",
-    "holds": "Look at apt-mark showhold",
-    "swaps": "Look at swapon --show and dmesg",
-    "enabled": "Look at systemctl status; a unit without [Install] cannot be enabled",
-    "units": "Look at systemctl status and journalctl of the unit",
-    "sysctl": "Choose a value in its range",
-}
-
-
-def _sysctls(values: Mapping[str, Any]) -> dict[str, str]:
-    return {_key(key): _value(key, value) for key, value in values.items()}
-
-
-def _manager_limits(values: Mapping[str, Any]) -> dict[str, str]:
-    found = {}
-    for name, value in values.items():
-        if not _LIMIT.fullmatch(name):
-            raise SparkError(f"{name!r} is no limit of systemd", "", "They are named DefaultLimitNOFILE and so on")
-        try:
-            found[name] = parse_limit(str(value))
-        except ValueError as exc:
-            raise SparkError(str(exc), name, "Write infinity, a number, or soft:hard") from exc
-    return found
-
-
-def _named(pattern: re.Pattern[str], choices: Iterable[str]) -> Any:
-    allowed = frozenset(choices)
-
-    def check(values: Mapping[str, Any]) -> dict[str, str]:
-        for name, value in values.items():
-            if not pattern.fullmatch(name) or value not in allowed:
-                raise SparkError(f"{value!r} is no state for {name!r}", "", f"One of {', '.join(sorted(allowed))}")
-        return dict(values)
-
-    return check
-
-
-_CHECKS: Mapping[str, Any] = {
-    "sysctl": _sysctls,
-    "limits": _manager_limits,
-    "packages": _named(_PACKAGE, ("installed", "absent")),
-    "holds": _named(_PACKAGE, ("hold", "no")),
-    "swaps": _named(re.compile(r"/.*"), ("on", "off")),
-    "enabled": _named(_UNIT, ("enabled", "disabled")),
-    "units": _named(_UNIT, ("active", "inactive")),
-}
-
-
-def _key(key: str) -> str:
-    if not _KEY.fullmatch(key):
-        raise SparkError(f"{key!r} is no sysctl", "", "Write it as vm.swappiness")
-    return key.replace("/", ".")
-
-
-def _value(key: str, value: Any) -> str:
-    text = " ".join(str(value).split())
-    if isinstance(value, (bool, Mapping, list)) or not text:
-        raise SparkError(f"{value!r} is no value", f"sysctl {key}", "Write a number or a text")
-    return text
