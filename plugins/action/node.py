@@ -36,8 +36,9 @@ class ActionModule(ActionBase):
     def _ask(self, call: str, request: dict[str, Any], task_vars: dict[str, Any] | None) -> dict[str, Any]:
         host = str((task_vars or {}).get("inventory_hostname", ""))
         shown = progress.screen.is_open
-        hint = f" (at any time, on that node: sudo sparkmatrix {progress.ASKS[call]})" if call in progress.ASKS else ""
-        if hint:
+        waits = call in progress.ASKS
+        hint = f" (at any time, on that node: sudo sparkmatrix {progress.ASKS[call]})" if waits else ""
+        if waits:
             request = {"part": PART_S if shown else LINE_S, **request}
         began, told = time.monotonic(), set()
         while True:
@@ -52,7 +53,7 @@ class ActionModule(ActionBase):
                     told.add(words)
                     self._display.display(words, stderr=True)
             if not waiting:
-                return {**found, "waited_s": round(time.monotonic() - began, 1)} if hint else found
+                return {**found, "waited_s": round(time.monotonic() - began, 1)} if waits else found
             words = strict.words(f"{host} {waiting['words']}")
             if shown:
                 progress.screen.tell(words)

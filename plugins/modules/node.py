@@ -68,11 +68,11 @@ def main() -> None:
     params = module.params
     try:
         answer = calls.run(params["call"], {**params["request"], **params["secrets"]}, module.check_mode)
-    except SparkError as exc:
+    except (SparkError, OSError) as exc:
         module.fail_json(msg=str(exc))
     for warning in answer.pop("warnings", ()):
         module.warn(warning)
-    module.exit_json(**answer)
+    (module.fail_json if answer.get("failed") else module.exit_json)(**answer)
 
 
 def carried() -> None:
@@ -87,8 +87,17 @@ def carried() -> None:
     )
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import (  # noqa: F401
         image_copy,
+        inputs,
         look,
         work,
+    )
+    from ansible_collections.sparkmatrix.cluster.plugins.module_utils._bench import serving  # noqa: F401
+    from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import (  # noqa: F401
+        image,
+        kept_plan,
+        ray_cluster,
+        smoke,
+        version,
     )
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import (  # noqa: F401
         apply,
@@ -100,7 +109,9 @@ def carried() -> None:
         traffic,
     )
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import apply as gateway  # noqa: F401
+    from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import units, wait  # noqa: F401
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import packages, secret  # noqa: F401
+    from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl import run  # noqa: F401
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os import stabilization, update  # noqa: F401
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import reach  # noqa: F401
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support import capture  # noqa: F401

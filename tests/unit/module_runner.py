@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.common import warnings
 from ansible.module_utils.testing import patch_module_args  # ansible-core 2.19 and newer
+from ansible_collections.sparkmatrix.cluster.plugins.modules import node
 
 
 def run_module(
@@ -36,3 +37,8 @@ def run_module(
     failed = bool(result.get("failed"))
     assert failed == (ended.value.code != 0), (ended.value.code, result)
     return result, failed
+
+
+def run_call(name: str, request: Mapping[str, Any], *, check: bool = False) -> tuple[dict[str, Any], bool]:
+    """A call of the module ``node``."""
+    return run_module(node, {"call": name, "request": dict(request)}, check=check)

@@ -34,9 +34,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description, Member
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.kept_plan import Kept
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.model_files import Reply
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Unknown
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import Question, Target
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import Report, UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import Report, UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Stop, Store, Verified
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import State
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status.endpoint import Endpoint
@@ -116,7 +117,7 @@ text("_managed/settings:parse_swaps", SWAPS)
 text("_managed/secret:parse", 'KEY="0123456789abcdefgh"\n', "0123456789abcdefgh\n", variable="KEY")
 text("_managed/etc_hosts:block_of", BLOCK % "a b", owner="x")
 text("_managed/avahi:denied", BLOCK % "deny-interfaces=a,b", owner="x")
-text("_keeper/report:parse", REPORT, refuses=(SparkError,))
+text("_engine/report:parse", REPORT, refuses=(SparkError,))
 text(
     "_status/endpoint:load",
     Endpoint("http://127.0.0.1:8000/v1", 8000, "sk-0123456789abcdef", "org/model", "generate").write(),
@@ -482,7 +483,7 @@ said(
 said(
     "_engine/version:ask",
     lambda text: here("_engine/version:ask")(
-        {"distributions": ["vllm"], "help_words": ["vllm"], "contained": False, "name": "/venv"},
+        Unknown("/venv", False, ("vllm",), ("vllm",)),
         tool(text),
         user="u",
         home="/h",

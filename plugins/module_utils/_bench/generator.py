@@ -16,14 +16,17 @@ import json
 import math
 import os
 import random
+import re
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Optional
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Count, Number, Word, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import Target
 
 KEY_VARIABLE = "OPENAI_API_KEY"  # where the generator looks for the key; an option would be in the list of processes
@@ -142,25 +145,23 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where the generator runs. ``program``: a static one, on the node itself; empty for the engine's own.
+class Generator:
+    """How the generator is started, and by which tokenizer it makes prompts.
 
-    ``user`` is empty for the user that asks; ``environment`` does not count in a container.
+    ``program``: a static one on the node itself; empty for the engine's own. ``user`` is empty for the user that asks;
+    ``environment`` does not count in a ``container``. ``tokenizer``: a path, or a name of the hub with its ``revision``
+    in the ``cache``.
     """
 
+    tokenizer: str
     python: str = "python3"
     container: str = ""
     user: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     program: str = ""
-
-
-@dataclass(frozen=True)
-class Tokenizer:
-    """By which prompts are made: a directory, or a name of the hub that is in the cache."""
-
-    name: str
-    mode: str = ""
+    revision: str = ""
+    cache: str = ""
+    tokenizer_mode: str = ""
     remote_code: bool = False
 
 
@@ -169,7 +170,8 @@ class Load:
     """Who is asked, and how. ``goodput``: limits of an answer that counts as good; ``timeout_s`` of all repetitions."""
 
     target: Target
-    tokenizer: Tokenizer
+    generator: Generator
+    point: Point
     goodput: tuple[str, ...] = ()
     timeout_s: float = 900
 
@@ -179,17 +181,17 @@ class Repetition:
     """What the generator measured. Times in ms; rates per second. ``acceptance``: share of drafted tokens, None where
     nothing is drafted."""
 
-    requests: int
-    failed: int
-    seconds: float
-    prompt_tokens: float  # of one request
-    output_tokens: float
-    output_rate: float
-    ttft_ms: Mapping[str, float]
-    tpot_ms: Mapping[str, float]
-    goodput: float
-    acceptance: float | None = None
-    acceptance_length: float | None = None
+    requests: Count
+    failed: Count
+    seconds: Number
+    prompt_tokens: Number  # of one request
+    output_tokens: Number
+    output_rate: Number
+    ttft_ms: Mapping[Word, Number]
+    tpot_ms: Mapping[Word, Number]
+    goodput: Number
+    acceptance: Optional[Number] = None
+    acceptance_length: Optional[Number] = None
 
 
 @dataclass(frozen=True)
@@ -197,22 +199,19 @@ class Outcome:
     """``missing``: why there is no generator. ``broken``: why it ended early. ``lines``: what it said last."""
 
     repetitions: tuple[Repetition, ...] = ()
-    missing: str = ""
-    broken: str = ""
-    lines: tuple[str, ...] = ()
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    missing: Words = ""
+    broken: Words = ""
+    lines: tuple[Words, ...] = ()
 
 
-def words(load: Load, point: Point, seed: int, requests: int) -> list[str]:
+def words(load: Load, seed: int, requests: int) -> list[str]:
     """Options of the generator; the key is none of them."""
-    target, tokenizer = load.target, load.tokenizer
+    target, generator, point = load.target, load.generator, load.point
     host = f"[{target.host}]" if ":" in target.host else target.host
-    made = ["--base-url", f"http://{host}:{target.port}", "--model", target.model, "--tokenizer", tokenizer.name]
-    if tokenizer.mode:
-        made += ["--tokenizer-mode", tokenizer.mode]
-    if tokenizer.remote_code:
+    made = ["--base-url", f"http://{host}:{target.port}", "--model", target.model, "--tokenizer", tokenizer(generator)]
+    if generator.tokenizer_mode:
+        made += ["--tokenizer-mode", generator.tokenizer_mode]
+    if generator.remote_code:
         made.append("--trust-remote-code")
     if point.text:
         made += ["--backend", "openai-chat", "--endpoint", "/v1/chat/completions", "--dataset-name", "sharegpt"]
@@ -227,6 +226,15 @@ def words(load: Load, point: Point, seed: int, requests: int) -> list[str]:
     return made + (["--goodput", *load.goodput] if load.goodput else [])
 
 
+def tokenizer(generator: Generator) -> str:
+    """The directory of a pinned model in the cache: the generator would look for the branch ``main`` of the name."""
+    name, revision = generator.tokenizer, generator.revision
+    if name.startswith("/") or not generator.cache or not re.fullmatch("[0-9a-f]{40}", revision):
+        return name
+    place = Cache(generator.cache).snapshot(name, revision)
+    return str(place) if place.is_dir() else name
+
+
 def prompts(point: Point, seed: int, requests: int) -> list[str]:
     """Plain English of about the wanted length, another one for every request and seed."""
     made = []
@@ -239,23 +247,23 @@ def prompts(point: Point, seed: int, requests: int) -> list[str]:
     return made
 
 
-def job(load: Load, point: Point, program: str = "") -> dict[str, Any]:
+def job(load: Load) -> dict[str, Any]:
     """One run to warm up, of which nothing is kept (a first request may compile for minutes), then the repetitions."""
-    runs = []
+    point, runs = load.point, []
     for number in range(point.repetitions + 1):
         seed, requests = point.seed + number, point.requests if number else point.concurrency
         runs.append(
             {
-                "words": words(load, point, seed, requests),
+                "words": words(load, seed, requests),
                 "prompts": prompts(point, seed, requests) if point.text else [],
             }
         )
-    return {"program": program, "fields": FIELDS, "runs": runs}
+    return {"program": load.generator.program, "fields": FIELDS, "runs": runs}
 
 
-def measure(place: Place, load: Load, point: Point) -> Outcome:
+def measure(load: Load) -> Outcome:
     key = load.target.key
-    said, err, late = _run(place, job(load, point, place.program), key, load.timeout_s)
+    said, err, late = _run(load.generator, job(load), key, load.timeout_s)
     lines = [line for line in err.splitlines() if line.strip()]
     if key:
         lines = [line.replace(key, "***") for line in lines]
@@ -308,7 +316,7 @@ def _number(found: Mapping[str, Any], name: str) -> float:
     return number if math.isfinite(number) else 0.0
 
 
-def _run(place: Place, work: Mapping[str, Any], key: str, timeout_s: float) -> tuple[str, str, bool]:
+def _run(place: Generator, work: Mapping[str, Any], key: str, timeout_s: float) -> tuple[str, str, bool]:
     """(what the driver said, what the generator printed, whether it took too long)"""
     environment = {"PATH": os.defpath, **({} if place.container else place.environment), "HF_HUB_OFFLINE": "1"}
     if key:

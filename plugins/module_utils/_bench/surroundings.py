@@ -7,13 +7,13 @@
 from __future__ import annotations
 
 import math
-import re
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Optional
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Count, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_health
 
 # vLLM's name, and SGLang's. TensorRT-LLM tells nothing of the kind.
@@ -33,14 +33,6 @@ def running(metrics: str) -> int | None:
     return int(sum(values)) if values and all(map(math.isfinite, values)) else None
 
 
-def tokenizer(name: str, revision: str, cache: str) -> str:
-    """The directory of a pinned model in the cache: the generator would look for the branch ``main`` of the name."""
-    if name.startswith("/") or not cache or not re.fullmatch("[0-9a-f]{40}", revision):
-        return name
-    place = Cache(cache).snapshot(name, revision)
-    return str(place) if place.is_dir() else name
-
-
 def others(look: Callable[[], str], sleep: Callable[[float], None] = time.sleep) -> int | None:
     """Requests of others, who are there for longer than the keeper's own question of one token."""
     found = running(look())
@@ -48,6 +40,15 @@ def others(look: Callable[[], str], sleep: Callable[[float], None] = time.sleep)
         sleep(AGAIN_S)
         found = running(look())
     return found
+
+
+@dataclass(frozen=True)
+class GpuSeen:
+    """The lowest clock while it was busy, the highest temperature, and why its clock was held down."""
+
+    mhz: Optional[Count] = None
+    celsius: Optional[Count] = None
+    slowed: tuple[Words, ...] = ()
 
 
 class Gpu:
@@ -76,15 +77,10 @@ class Gpu:
                 return
             self._seen.append(found)
 
-    def seen(self) -> dict[str, Any]:
-        """Empty where nothing was seen."""
+    def seen(self) -> GpuSeen:
         busy = [one for one in self._seen if (one.busy or 0) >= BUSY] or self._seen
-        if not busy:
-            return {}
-        clocks = [one.mhz for one in busy if one.mhz]
-        warm = [one.celsius for one in busy if one.celsius]
-        return {
-            "mhz": min(clocks, default=None),
-            "celsius": max(warm, default=None),
-            "slowed": sorted({why for one in busy for why in one.slowed}),
-        }
+        return GpuSeen(
+            mhz=min((one.mhz for one in busy if one.mhz), default=None),
+            celsius=max((one.celsius for one in busy if one.celsius), default=None),
+            slowed=tuple(sorted({why for one in busy for why in one.slowed})),
+        )

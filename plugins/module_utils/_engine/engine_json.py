@@ -18,10 +18,13 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Member
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import Settings
 
 SCHEMA_VERSION = 1
 REMEDY = "Run the engine layer"
+# What the keeper gives the nodes for stopping their ranks (the head first, then all others), and for the start of Ray
+# and of the units: each is a limit of its own, so a start that takes longer has failed already.
+STOPPING_S = 240.0
+STARTING_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,27 @@ class Ray:
     address: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     user: str = ""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of the keeper. Seconds, but for ``start_limit``; the role engine says why the defaults are these."""
+
+    probe_interval_s: float = 30.0
+    probe_timeout_s: float = 60.0
+    hang_s: float = 600.0
+    lost_s: float = 20.0
+    ready_s: float = 7200.0
+    memory_wait_s: float = 300.0
+    start_limit: int = 5
+    backoff_s: float = 10.0
+    backoff_max_s: float = 300.0
+    stable_s: float = 600.0
+
+    @property
+    def start_s(self) -> float:
+        """How long a start may take in all, from stopping what is there to the first token."""
+        return 2 * STOPPING_S + self.memory_wait_s + STARTING_S + self.ready_s
 
 
 @dataclass(frozen=True)

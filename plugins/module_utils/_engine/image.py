@@ -15,7 +15,8 @@ import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import j
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, Completed, Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_program
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Flag, Word, WordOrEmpty
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import drop_state, write_state
 
 _VERSION = re.compile(r"\d+(?:\.\d+)+")
@@ -65,8 +68,80 @@ class Image:
     ray: str = ""  # version, where it was asked for
     nccl: str = ""  # the same; empty where there is none
 
-    def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "digests": list(self.digests)}
+
+@dataclass(frozen=True)
+class Request:
+    """``ids``: of images by name when a plan served; one that is still here is given its name back, in case the name
+    means another image by now. ``archive``: a file of this node from which images may come."""
+
+    images: tuple[plan_document.Image, ...]
+    ids: Mapping[str, str] = field(default_factory=dict)
+    archive: str = ""
+
+
+@dataclass
+class Found:
+    """By the name of an image, empty where it is not there. ``contents``: the same for the same image on every node.
+    ``nccl``: versions, where an image was asked. ``archive``: whether it is on this node."""
+
+    changed: Flag = False
+    ids: Mapping[Word, WordOrEmpty] = field(default_factory=dict)
+    contents: Mapping[Word, WordOrEmpty] = field(default_factory=dict)
+    nccl: Mapping[Word, WordOrEmpty] = field(default_factory=dict)
+    platforms: Mapping[Word, WordOrEmpty] = field(default_factory=dict)
+    platform: WordOrEmpty = ""  # of this node
+    archive: Flag = False
+
+
+def look(request: Request, check: bool) -> Found:
+    """Which images are here, and what is in them; fetches nothing.
+
+    Raises:
+        SparkError: Docker or its Compose plug-in cannot be used, an image lacks the Ray that is started from it, or a
+            container sees no GPU.
+    """
+    platform, of_driver, changed = check_docker(), driver(), False
+    images: dict[str, Image] = {}
+    for wanted in request.images:
+        name, before = wanted.name, request.ids.get(wanted.name) or ""
+        image = find(name)
+        back = ""
+        if before not in ("", image.id) and inspect(before).id:
+            back = before
+        elif image.id and not inspect(local_name(name)).id:
+            back = image.id
+        changed = changed or bool(back)
+        if back and not check:
+            image = give_back(name, back)
+        # Of another platform, no program of it starts.
+        here = image.id and (not platform or image.platform == platform)
+        images[name] = _asked(wanted, image, of_driver, check) if here else image
+    return Found(
+        changed=changed,
+        ids={name: image.id for name, image in images.items()},
+        contents={name: image.content for name, image in images.items()},
+        nccl={name: image.nccl for name, image in images.items() if image.nccl},
+        platforms={name: image.platform for name, image in images.items()},
+        platform=platform,
+        archive=bool(request.archive) and Path(request.archive).is_file(),
+    )
+
+
+def _asked(wanted: plan_document.Image, image: Image, of_driver: str, check: bool) -> Image:
+    name = wanted.name
+
+    def version(question: str, ask_it: Callable[[], str]) -> str:
+        told = remembered(image.id, question, lambda: {"version": ask_it()}, check_mode=check)
+        return str(told.get("version") or "")
+
+    note(image.id, name, check_mode=check)
+    if wanted.gpus != "none":
+        version(f"gpu {wanted.gpus} {of_driver}", partial(check_gpu, name, wanted.gpus))
+    if wanted.ray:
+        ask_ray = partial(ray_version, name, wanted.patches)
+        # Files of the node that lie over those of the image may change what it says.
+        image = replace(image, ray=ask_ray() if wanted.patches else version("ray", ask_ray))
+    return replace(image, nccl=version("nccl", partial(nccl_version, name))) if wanted.nccl else image
 
 
 def check_docker(runner: Runner = run_program) -> str:
@@ -263,14 +338,14 @@ def check_gpu(name: str, gpus: str, runner: Runner = run_program) -> str:
     return done.out.splitlines()[0]
 
 
-def ray_version(name: str, mounts: Sequence[Mapping[str, str]], runner: Runner = run_program) -> str:
+def ray_version(name: str, mounts: Sequence[plan_document.Patch], runner: Runner = run_program) -> str:
     """Which Ray a container of this image finds, asked in one without network.
 
     ``mounts``: files of this node over files of the image. Raises where there is none, or one that lacks tokens.
     """
     binds = []
     for mount in mounts:
-        binds += ["--mount", f"type=bind,source={mount['source']},target={mount['target']},readonly"]
+        binds += ["--mount", f"type=bind,source={mount.source},target={mount.target},readonly"]
     # Not the version of a Python package: which Python starts, and what it finds, is the program's own business.
     done = ask(name, ["ray", "--version"], runner, binds)
     found = _VERSION.search(done.out)

@@ -7,17 +7,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Annotated, Any, Optional
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Flag, Words
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import drop_state, write_state
 
 DIRECTORY = f"{paths.STATE}/plan"
 CURRENT, PREVIOUS = "current", "previous"
+UPGRADE, ROLLBACK = "upgrade", "rollback"
 REMEDY = "Run site.yml with the recipe that you want; it keeps the plan that then serves"
 
 
@@ -121,3 +126,117 @@ def _load(name: str, root: str) -> NodePlan | None:
 def _save(name: str, plan: NodePlan, root: str) -> None:
     text = json.dumps(plan.as_dict(), indent=1, sort_keys=True) + "\n"
     write_state(f"{DIRECTORY}/{name}.json", text.encode(), root=root)
+
+
+# --- the way back ----------------------------------------------------------------------------------------------------
+
+
+def check_way_back(change: str, kept: Kept, planned: NodePlan | None, nodes: int, service: str) -> None:
+    """Raise :class:`SparkError` where this node could not serve another plan with a way back. ``nodes``: how many the
+    inventory has. ``service``: the one that the user named.
+    """
+    if change == UPGRADE and planned:
+        _upgrade(kept, planned)
+        other = planned
+    else:
+        other = _rollback(kept, nodes)
+    others = [name for name in differing(kept.current, other) if name != service] if service else []
+    if others:
+        told = ", ".join(name or "the service that was alone" for name in others)
+        raise SparkError(
+            f"{told} would be served otherwise here, too, and engine_service names {service}; nothing was changed",
+            "engine_service",
+            "Set engine_services so that the others stay as they are, or leave engine_service out",
+        )
+
+
+def _upgrade(kept: Kept, planned: NodePlan) -> None:
+    if not kept.current:
+        raise SparkError(
+            kept.refused or "no plan is kept here, so there is nothing to come back to", "", "Run site.yml"
+        )
+    have = {each.path: each for each in kept.current.environments}
+    in_place = [each.path for each in planned.environments if have.get(each.path, each) != each]
+    if in_place:
+        raise SparkError(
+            f"the requirements change, and {', '.join(in_place)} is the environment that serves now: changed in place, "
+            "there would be no way back",
+            "engine_venv_path",
+            "Name another directory for the new ones",
+        )
+
+
+def _rollback(kept: Kept, nodes: int) -> NodePlan:
+    if not kept.previous:
+        raise SparkError(kept.refused or "no earlier plan is kept here; nothing was changed", "", "Run site.yml")
+    if kept.previous.cluster.nodes != nodes:
+        raise SparkError(
+            f"the earlier plan is for {kept.previous.cluster.nodes} nodes, the inventory has {nodes}",
+            "",
+            REMEDY,
+        )
+    return kept.previous
+
+
+# --- the call --------------------------------------------------------------------------------------------------------
+
+
+def plan_or_none(values: Any) -> NodePlan | None:
+    return engine_plan.load(values) if values else None
+
+
+Plan = Annotated[Optional[NodePlan], plan_or_none]
+
+
+@dataclass(frozen=True)
+class Request:
+    """``present`` makes ``plan`` the current one, another one that was current becomes the previous one; ``read`` says
+    what is kept; ``restored`` keeps exactly ``plan`` and ``previous``; ``absent`` forgets both, and what images have
+    said of themselves.
+
+    With ``read``, ``plan`` is what the current one is compared with, in place of the previous one. ``change`` refuses
+    where this node could not serve another plan with a way back: an ``upgrade`` to ``plan``, or a ``rollback`` to the
+    previous one, of an inventory of ``nodes``; ``service`` is the only one that may be served otherwise. ``images``:
+    ids of the plan's images by name.
+    """
+
+    state: str = field(default="present", metadata=document.one_of("present", "read", "restored", "absent"))
+    plan: Plan = None
+    previous: Plan = None
+    change: str = field(default="", metadata=document.one_of("", UPGRADE, ROLLBACK))
+    nodes: int = 0
+    service: str = ""
+    images: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Told:
+    """``differing``: services that would be served otherwise here by the other plan; ``services``: all of both."""
+
+    changed: Flag = False
+    current: Plan = None
+    previous: Plan = None
+    refused: Words = ""  # why a kept plan cannot be used
+    differing: list[Words] = field(default_factory=list)
+    services: list[Words] = field(default_factory=list)
+
+
+def ensure(request: Request, check: bool) -> Told:
+    if request.state == "read":
+        return _told(request)
+    if request.state == "absent":
+        return Told(any([forget(check_mode=check), image.forget(check_mode=check)]))
+    if request.plan is None:
+        raise SparkError("there is no engine plan", engine_plan.WHERE, engine_plan.REMEDY)
+    if request.state == "restored":
+        return Told(put(request.plan, request.previous, check_mode=check))
+    plan = replace(request.plan, image_ids=request.images) if request.images else request.plan
+    return Told(keep(plan, check_mode=check))
+
+
+def _told(request: Request) -> Told:
+    kept = read()
+    both = kept.current, request.plan or kept.previous
+    if request.change:
+        check_way_back(request.change, kept, both[1], request.nodes, request.service)
+    return Told(False, kept.current, kept.previous, kept.refused, differing(*both), services(*both))

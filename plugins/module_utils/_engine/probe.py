@@ -29,6 +29,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import j
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_program
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Count, Number, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.systemd import Unit
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
@@ -152,21 +153,25 @@ class Target:
 class Answer:
     """Times in seconds. ``tokens_per_s`` is what a user sees: all tokens over the whole time of the request.
 
-    An embedding has ``dimensions`` and a ranking ``scores``, and no tokens.
+    An embedding has ``dimensions`` and a ranking ``scores``, and no tokens. ``measured``: all of it in words.
     """
 
-    model: str
-    text: str
-    completion_tokens: int
-    seconds: float
-    first_token_s: float
-    tokens_per_s: float
-    finish_reason: str = ""
-    dimensions: int = 0
-    scores: int = 0
+    model: Words
+    text: Words
+    completion_tokens: Count
+    seconds: Number
+    first_token_s: Number
+    tokens_per_s: Number
+    finish_reason: Words = ""
+    dimensions: Count = 0
+    scores: Count = 0
+    measured: Words = ""
 
-    @property
-    def measured(self) -> str:
+    def __post_init__(self) -> None:
+        if not self.measured:
+            object.__setattr__(self, "measured", self._in_words())
+
+    def _in_words(self) -> str:
         if self.dimensions:
             return f"an embedding of {self.dimensions} numbers after {self.seconds:.2f} s"
         if self.scores:
@@ -174,9 +179,6 @@ class Answer:
         unit = "token" if self.completion_tokens == 1 else "tokens"
         rate = f"{self.completion_tokens} {unit} in {self.seconds:.2f} s, {self.tokens_per_s:.1f} tokens/s"
         return f"{rate}, the first after {self.first_token_s:.2f} s"
-
-    def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "measured": self.measured}
 
 
 @dataclass(frozen=True)
@@ -616,7 +618,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     if arguments.json:
         told = {name: config.get(name) for name in ("engine", "backend", "endpoint", "recipe", "nodes")}
-        _say(json.dumps({"ok": True, **told, **answer.as_dict()}))
+        _say(json.dumps({"ok": True, **told, **asdict(answer)}))
     else:
         if answer.text:
             _say(answer.text)

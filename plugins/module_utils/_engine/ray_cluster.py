@@ -16,11 +16,12 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Flag, Words
 
 # argv: address, wanted addresses as JSON, seconds. The last line is {"nodes": [{address, alive, gpus}], "error": text}.
 SCRIPT = """
@@ -59,18 +60,43 @@ GRACE_S = 20.0  # for the interpreter and ray.init, beyond the time limit
 
 @dataclass(frozen=True)
 class Query:
-    """``addresses`` are the planned cluster addresses. ``user`` is empty for the user that asks.
+    """``nodes``: planned addresses on the cluster network by host. ``user`` is empty for the user that asks.
 
     With ``container`` the question is asked in that container, which has the environment already.
     """
 
     python: str
     address: str
-    addresses: tuple[str, ...]
-    environment: Mapping[str, str]
+    nodes: Mapping[str, str]
+    environment: Mapping[str, str] = field(default_factory=dict)
     user: str = ""
     timeout_s: float = 60.0
     container: str = ""
+
+
+@dataclass(frozen=True)
+class Counted:
+    """``complete``: exactly the planned nodes are alive. ``reason``: in check mode, why nobody could be asked."""
+
+    complete: Flag = False
+    alive: tuple[Words, ...] = ()
+    reason: Words = ""
+    failed: Flag = False
+    msg: Words = ""
+
+
+def wait(query: Query, check: bool) -> Counted:
+    """Wait until exactly the planned nodes are alive; in check mode look once, and nothing is a failure."""
+    try:
+        verdict = read(replace(query, timeout_s=0) if check else query)
+    except SparkError as exc:
+        if check:
+            return Counted(reason=str(exc))
+        raise
+    if verdict.complete or check:
+        return Counted(verdict.complete, verdict.alive)
+    problem = SparkError(verdict.sentence(query.nodes), f"Ray cluster at {query.address}", REMEDY)
+    return Counted(False, verdict.alive, failed=True, msg=str(problem))
 
 
 @dataclass(frozen=True)
@@ -85,8 +111,9 @@ class Verdict:
     def complete(self) -> bool:
         return not (self.missing or self.duplicate or self.foreign or self.error)
 
-    def sentence(self, names: Mapping[str, str]) -> str:
-        """``names`` maps addresses to hosts, for a message that says which machine to look at."""
+    def sentence(self, nodes: Mapping[str, str]) -> str:
+        """``nodes``: planned addresses by host, for a message that says which machine to look at."""
+        names = {address: host for host, address in nodes.items()}
 
         def shown(addresses: Sequence[str]) -> str:
             return ", ".join(f"{names[item]} ({item})" if item in names else item for item in addresses)
@@ -169,15 +196,16 @@ def read(
     inside = ["docker", "exec", query.container] if query.container else []
     environment = {"PATH": os.defpath, **({} if query.container else query.environment)}
     user = "" if query.container else query.user
+    addresses = sorted(query.nodes.values())
     deadline = clock() + query.timeout_s
     while True:
         left = max(deadline - clock(), 0.0)
-        script = [query.python, "-c", SCRIPT, query.address, json.dumps(list(query.addresses)), f"{left:.1f}"]
+        script = [query.python, "-c", SCRIPT, query.address, json.dumps(addresses), f"{left:.1f}"]
         code, out, err = run([*inside, *script], environment, user, left + GRACE_S)
         nodes, error = parse(out)
         if code and nodes is None:
             error = " ".join((err or out).strip().splitlines()[-1:]) or error
-        verdict = judge(nodes, query.addresses, error)
+        verdict = judge(nodes, addresses, error)
         if verdict.complete or clock() >= deadline:
             return verdict
         sleep(1.0)

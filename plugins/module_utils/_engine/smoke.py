@@ -14,11 +14,12 @@ import struct
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Number, Word, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import ProbeError, Question, Target
 
@@ -52,10 +53,36 @@ SCHEMA = {
 
 @dataclass(frozen=True)
 class Tried:
-    kind: str
-    outcome: str  # ok, failed, not offered, not judged
-    seconds: float
-    found: str
+    kind: Word
+    outcome: Words  # ok, failed, not offered, not judged
+    seconds: Number
+    found: Words
+
+
+@dataclass(frozen=True)
+class Request:
+    """``key_file``: empty where no key is sent. ``context``: tokens of the longest request, 0 where nobody knows.
+    ``timeout`` for each answer, in seconds."""
+
+    host: str
+    port: int
+    model: str
+    key_file: str = ""
+    task: str = field(default="generate", metadata=document.one_of(*probe.PATHS))
+    context: int = 0
+    timeout: float = 300.0
+
+
+@dataclass(frozen=True)
+class Smoked:
+    tried: tuple[Tried, ...] = ()
+
+
+def ask(request: Request, _check: bool) -> Smoked:
+    """One request of every kind; one that fails is no failure of the call."""
+    key = probe.read_key(request.key_file) if request.key_file else ""
+    target = Target(request.host, request.port, request.model, key, request.task)
+    return Smoked(tuple(run(target, request.context, request.timeout)))
 
 
 def run(

@@ -12,12 +12,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import command, document, json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Word, WordOrEmpty, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Unknown
 
 # Runs where the engine is. Its program is beside the Python that found it, or in PATH.
 ASK = """
@@ -42,18 +44,54 @@ print(json.dumps({"version": version, "help": told.decode("utf-8", "replace")}))
 """
 _LINE = re.compile(r"^ {1,4}-")
 _OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
+LIMIT_S = 600.0  # for one engine
 FEWEST = 20  # options that each of the engines has many times; fewer are no list of all
+
+
+@dataclass(frozen=True)
+class Request:
+    """``engines``: ``unknown`` of the engine plan. Environments are asked as ``user``, in the directory ``home``."""
+
+    engines: tuple[Unknown, ...]
+    user: str
+    home: str
 
 
 @dataclass(frozen=True)
 class Answer:
     """``options``: all spellings with their dashes; none where the engine did not list them."""
 
-    version: str = ""
-    options: tuple[str, ...] = ()
+    version: WordOrEmpty = ""
+    options: tuple[Word, ...] = ()
 
-    def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "options": list(self.options)}
+
+@dataclass(frozen=True)
+class Versions:
+    """By image, or path of the environment."""
+
+    engines: Mapping[Words, Answer] = field(default_factory=dict)
+
+
+def versions(request: Request, check: bool) -> Versions:
+    """What engines say of themselves; in check mode what is not there yet is not asked."""
+    found: dict[str, Answer] = {}
+    for wanted in request.engines:
+        own = image.find(wanted.name).id if wanted.contained else ""
+        if not own and check and not Path(wanted.name, "bin/python").exists():
+            continue
+        found[wanted.name] = _remembered(own, wanted, request, check) if own else _ask(wanted, request)
+    return Versions(found)
+
+
+def _remembered(own: str, wanted: Unknown, request: Request, check: bool) -> Answer:
+    """An environment may be another one tomorrow, an image with this id not."""
+    question = " ".join(["engine", *wanted.distributions, *wanted.help_words])
+    told = image.remembered(own, question, lambda: document.plain(_ask(wanted, request)), check_mode=check)
+    return Answer(str(told.get("version") or ""), tuple(told.get("options") or ()))
+
+
+def _ask(wanted: Unknown, request: Request) -> Answer:
+    return ask(wanted, lambda argv: command.run(argv, LIMIT_S), user=request.user, home=request.home)
 
 
 def options_in(text: str) -> list[str]:
@@ -62,17 +100,17 @@ def options_in(text: str) -> list[str]:
     return sorted({name for line in lines for name in _OPTION.findall(line)})
 
 
-def ask(wanted: Mapping[str, Any], runner: Runner, *, user: str, home: str) -> Answer:
-    """``wanted``: an entry of the plan's ``unknown``. An environment is asked as ``user``, never as root."""
-    question = json.dumps([list(wanted["distributions"]), list(wanted["help_words"])])
-    if wanted["contained"]:
-        done = image.ask(wanted["name"], ["python3", "-c", ASK, question], runner, image.GPUS[wanted["gpus"]])
+def ask(wanted: Unknown, runner: Runner, *, user: str, home: str) -> Answer:
+    """An environment is asked as ``user``, never as root."""
+    question = json.dumps([wanted.distributions, wanted.help_words])
+    if wanted.contained:
+        done = image.ask(wanted.name, ["python3", "-c", ASK, question], runner, image.GPUS[wanted.gpus])
     else:
-        python = f"{wanted['name']}/bin/python"
+        python = f"{wanted.name}/bin/python"
         done = runner(["runuser", "-u", user, "--", "env", f"HOME={home}", python, "-c", ASK, question])
     with json_text.Reading(
         f"it cannot be asked which engine it has: {done.complaint[-300:]}",
-        wanted["name"],
+        wanted.name,
         "Its Python has to start. Name an image or a version that this release has an option table for",
     ):
         told = json_text.mapping(done.out.strip().splitlines()[-1])

@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import EMPTY, Report, UnitReport
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Settings
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import EMPTY, Report, UnitReport
 
 # What moves with every step of an engine, also while one long prompt is read in parts and no token is finished: vLLM's
 # counters move only in steps that finish something, the share of its cache in use in every step. Names: vLLM 0.20 to
@@ -46,11 +47,6 @@ RUNNING = ("active", "reloading", "refreshing")
 # After the memory watchdog nothing is started at once: the machine has to come to rest first.
 WATCHDOG_BACKOFF_S = 60.0
 
-# What the keeper gives the nodes for stopping their ranks (the head first, then all others), and for the start of Ray
-# and of the units: each is a limit of its own, so a start that takes longer has failed already.
-STOPPING_S = 240.0
-STARTING_S = 300.0
-
 
 def fingerprint(text: str) -> tuple[str, ...]:
     """What moves in an engine's ``/metrics`` while it works: samples in Prometheus text format, or the last iteration.
@@ -65,27 +61,6 @@ def fingerprint(text: str) -> tuple[str, ...]:
         if match and match.group(1) in PROGRESS:
             found.append(f"{match.group(1)}{match.group(2) or ''}={match.group(3)}")
     return tuple(sorted(found))
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Seconds, but for ``start_limit``. The reasons for the defaults are with the variables of the role engine."""
-
-    probe_interval_s: float = 30.0
-    probe_timeout_s: float = 60.0
-    hang_s: float = 600.0
-    lost_s: float = 20.0
-    ready_s: float = 7200.0
-    memory_wait_s: float = 300.0
-    start_limit: int = 5
-    backoff_s: float = 10.0
-    backoff_max_s: float = 300.0
-    stable_s: float = 600.0
-
-    @property
-    def start_s(self) -> float:
-        """How long a start may take in all, from stopping what is there to the first token."""
-        return 2 * STOPPING_S + self.memory_wait_s + STARTING_S + self.ready_s
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json, probe, ray_cluster
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description, Settings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import ProbeError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import Report, UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import (
     gateway_probe,
     missing_ranks,
@@ -44,7 +45,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide
     Before,
     Member,
     Policy,
-    Settings,
     Verdict,
     View,
     changed_settings,
@@ -58,7 +58,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide
     short_of_memory,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import Pulse, hold
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import Report, UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import GATEWAY, Store, seconds, stamp
 
 HELP = "keep the engine of this cluster running"
@@ -690,14 +689,13 @@ def _ray(config: Description) -> str:
     ray = config.ray
     if not ray.python:
         return ""
-    addresses = {member.address: member.host for member in config.members}
-    ordered = tuple(sorted(addresses))
-    query = ray_cluster.Query(ray.python, ray.address, ordered, ray.environment, ray.user, RAY_S, ray.container)
+    nodes = {member.host: member.address for member in config.members}
+    query = ray_cluster.Query(ray.python, ray.address, nodes, ray.environment, ray.user, RAY_S, ray.container)
     try:
         verdict = ray_cluster.read(query)
     except SparkError as exc:
         return str(exc)
-    return "" if verdict.complete else f"Ray is not complete: {verdict.sentence(addresses)}"
+    return "" if verdict.complete else f"Ray is not complete: {verdict.sentence(nodes)}"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -24,9 +24,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
     run_limited,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, printable
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import STOPPING_S
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.rank import WATCH_S, Node
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import STOPPING_S
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import (
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import (
     EMPTY,
     MOST_CHARACTERS,
     Report,

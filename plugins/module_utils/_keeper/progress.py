@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import how_far
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import UnitReport
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import UnitReport
 
 GIB = 2**30
 MANY = 3  # ranks, of which the slowest is told

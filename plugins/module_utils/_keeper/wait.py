@@ -2,19 +2,30 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Wait for an engine that the keeper starts."""
+"""How a run of Ansible asks an engine for an answer, and waits for one that the keeper starts."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Optional
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import systemd
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, ports, systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
+    Count,
+    Flag,
+    Number,
+    UrlOrEmpty,
+    Word,
+    WordOrEmpty,
+    Words,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import (
     POLL_S,
@@ -25,9 +36,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe 
     ask,
     refused,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import traffic
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.start_times import PARTS
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.status import SERVING, elapsed
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import GATEWAY, Store
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import GATEWAY, Store, Verified, stamp
 
 _REMEDY = "sudo sparkmatrix status, on the head"
 # The keeper's own limit comes first, so that its reason is what is read.
@@ -35,6 +48,7 @@ MARGIN_S = 60.0
 MISSING = "waiting"
 # A node that is missing, or a port that is taken, burns no start, however long; who waits is told after this time.
 MISSING_S = 600.0
+REFUSED = (401, 403)  # what a wrong key should get
 FINAL = (400, 401, 404)  # HTTP statuses that no waiting changes
 
 
@@ -42,10 +56,148 @@ FINAL = (400, 401, 404)  # HTTP statuses that no waiting changes
 class Part:
     """A wait that goes on in another call, so that whoever waits hears of it. ``words``: what the keeper does."""
 
-    words: str = ""
-    waited_s: float = 0.0
-    missing_s: float = 0.0  # since when nodes are missing
-    failures: int | None = None  # when the wait began
+    words: Words = ""
+    waited_s: Number = 0.0
+    missing_s: Number = 0.0  # since when nodes are missing
+    failures: Optional[Count] = None  # when the wait began
+
+
+@dataclass(frozen=True)
+class Request:
+    """Who is asked: ``description``, a file that the role engine has written about the service, or ``host`` to
+    ``task``. With ``ready_timeout`` the engine may still be starting; the wait ends when ``unit`` dies or, with
+    ``keeper``, when the keeper of ``service`` counts a failure.
+
+    ``check_keeper``: ask the keeper first, and fail at once where it is stopped, has given up or starts.
+    ``check_access``: a wrong key has to be refused. ``check_rdma``: say what RDMA has moved meanwhile, and warn where
+    it is nothing. ``expected``: tokens/s of the plan, least and most; the answer is kept as what was verified last.
+    ``part`` and ``before``: after so many seconds :class:`Answered` has ``waiting``, and the next call goes on.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = ports.API
+    model: str = ""
+    key_file: str = ""
+    task: str = field(default="generate", metadata=document.one_of(*probe.PATHS))
+    description: str = ""
+    prompt: str = probe.PROMPT
+    max_tokens: int = 1
+    timeout: float = 300.0  # of one answer, in seconds
+    ready_timeout: float = 0.0
+    unit: str = ""
+    keeper: bool = False
+    service: str = ""
+    part: float = 0.0
+    before: Part = Part()
+    check_keeper: bool = False
+    check_access: bool = False
+    check_rdma: bool = False
+    expected: tuple[float, ...] = ()
+
+    @property
+    def instance(self) -> str:
+        told = probe.read_config(self.description).get("instance") if self.description else self.service
+        return str(told or "")
+
+    @property
+    def question(self) -> Question:
+        return Question(self.prompt, self.max_tokens, self.timeout)
+
+    @property
+    def target(self) -> Target:
+        """Read for each attempt: the key file may be written while the unit starts."""
+        if self.description:
+            return probe.target_of(probe.read_config(self.description))
+        key = probe.read_key(self.key_file) if self.key_file else ""
+        return Target(self.host, self.port, self.model, key, self.task)
+
+
+@dataclass
+class Answered:
+    """``ready``: it answered. ``rdma``: what RDMA moved, in words. ``start_parts``: seconds of the last start by part.
+    ``access``: the HTTP status that a wrong key got, 0 where none was tried; where that was not refused, ``failed_at``
+    is ``access``. ``waited_s`` is the controller's. ``reason``: in check mode, why there is no answer."""
+
+    ready: Flag = False
+    answer: Optional[Answer] = None
+    endpoint: UrlOrEmpty = ""
+    task: WordOrEmpty = ""
+    waiting: Optional[Part] = None
+    waited_s: Number = 0.0
+    start_parts: Mapping[Word, Number] = field(default_factory=dict)
+    rdma: Words = ""
+    access: Count = 0
+    failed_at: WordOrEmpty = ""
+    failed: Flag = False
+    msg: Words = ""
+    reason: Words = ""
+    warnings: list[Words] = field(default_factory=list)
+
+
+def answer(request: Request, check: bool) -> Answered:
+    """In check mode an engine that does not answer is no failure, since an earlier task would have started it."""
+    made = Answered()
+    try:
+        found = ask(request.target, request.question) if check else _answered(request, made)
+        if isinstance(found, Part):
+            return Answered(waiting=found)
+        target = request.target
+        if request.check_access:
+            made.failed_at, made.access = "access", _refused(target, request.unit)
+            made.failed_at = ""
+        if request.expected and not check:
+            seen = Verified(stamp(time.time()), found.model, found.measured, found.tokens_per_s, *request.expected)
+            Store(instance=request.service).leave(seen)
+    except SparkError as exc:
+        if check:
+            return Answered(reason=str(exc))
+        return Answered(failed=True, msg=str(exc), failed_at=made.failed_at)
+    made.ready, made.answer, made.task = True, found, target.task
+    made.endpoint = f"{target.where}/v1"
+    return made
+
+
+def _answered(request: Request, made: Answered) -> Answer | Part:
+    """A part, where the time of this one is over and the keeper goes on."""
+    machine = Machine()
+    rails = traffic.planned(machine) if request.check_rdma else ()
+    before = traffic.read(machine, rails)
+    found = _waited(request)
+    if isinstance(found, Part):
+        return found
+    if request.keeper:
+        made.start_parts = start_parts(Store(instance=request.instance))
+    if rails:
+        unit = request.unit or "sparkmatrix-engine"
+        judged = traffic.judge(rails, before, traffic.read(machine, rails), unit)
+        made.rdma = judged.words
+        made.warnings += [judged.warning] if judged.warning else []
+    return found
+
+
+def _waited(request: Request) -> Answer | Part:
+    timeout = request.ready_timeout or request.timeout
+    if request.keeper:
+        return wait_ready(
+            lambda: request.target,
+            request.question,
+            timeout,
+            instance=request.instance,
+            part_s=request.part,
+            before=request.before,
+        )
+    if request.check_keeper:
+        status.check(request.service)
+    return probe.wait_ready(lambda: request.target, request.question, request.unit, timeout)
+
+
+def _refused(target: Target, unit: str) -> int:
+    """How a wrong key is refused."""
+    got = probe.status_without_access(target)
+    if got not in REFUSED:
+        remedy = probe.OPEN.format(unit or "sparkmatrix-engine")
+        raise SparkError(f"a wrong key got HTTP {got}, expected 401", target.where, remedy)
+    return got
 
 
 def wait_ready(

@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Flag, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.results import untagged
 
 MOST_EVIDENCE = 12  # lines
@@ -39,21 +40,21 @@ _RDMA = ("IB", "NCCL RDMA Plugin")
 class Log:
     """Empty texts and None were not said. ``network`` is NCCL's name for it, ``via`` what channels go through."""
 
-    version: str = ""
-    branch: str = ""  # of the source that it was built from
-    network: str = ""
-    plugin: str = ""  # from outside of NCCL, that was loaded
-    plugin_missing: str = ""  # that was asked for by name, and not found
-    devices: tuple[str, ...] = ()  # RDMA
-    via: tuple[str, ...] = ()  # NET/IB, NET/Socket, P2P, SHM
-    used: tuple[str, ...] = ()  # RDMA devices that a channel goes through
-    gpu_direct: bool = False
-    no_device: bool = False  # NCCL's own InfiniBand found no adapter that it may use
-    no_interface: bool = False
-    rings: bool = False  # all are connected
-    trees: bool = False
-    trouble: tuple[str, ...] = ()  # warnings
-    evidence: tuple[str, ...] = ()  # lines as they were, the most telling ones
+    version: Words = ""
+    branch: Words = ""  # of the source that it was built from
+    network: Words = ""
+    plugin: Words = ""  # from outside of NCCL, that was loaded
+    plugin_missing: Words = ""  # that was asked for by name, and not found
+    devices: tuple[Words, ...] = ()  # RDMA
+    via: tuple[Words, ...] = ()  # NET/IB, NET/Socket, P2P, SHM
+    used: tuple[Words, ...] = ()  # RDMA devices that a channel goes through
+    gpu_direct: Flag = False
+    no_device: Flag = False  # NCCL's own InfiniBand found no adapter that it may use
+    no_interface: Flag = False
+    rings: Flag = False  # all are connected
+    trees: Flag = False
+    trouble: tuple[Words, ...] = ()  # warnings
+    evidence: tuple[Words, ...] = ()  # lines as they were, the most telling ones
 
     @property
     def transport(self) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Count, Number, Words
 
 MOST_ROWS = 128
 MOST_RANKS = 1024
@@ -51,27 +52,27 @@ _FAILED = re.compile(r"^.*(?:Test (?:\w+ )?failure|CUDA failure|out of memory).*
 class Row:
     """One size. Rates are the middle of in place and out of place, where both were measured, as the tool averages."""
 
-    bytes: int
-    microseconds: float
-    algorithm_gbs: float  # GB/s
-    bus_gbs: float  # GB/s
-    wrong: int = 0  # elements
+    bytes: Count
+    microseconds: Number
+    algorithm_gbs: Number  # GB/s
+    bus_gbs: Number  # GB/s
+    wrong: Count = 0  # elements
 
 
 @dataclass(frozen=True)
 class Results:
     """One run of one test. ``hosts`` are as many as ranks named theirs, in the order of the ranks."""
 
-    test: str
+    test: Words
     rows: tuple[Row, ...] = ()
-    ranks: int = 0  # 0: it did not say
-    hosts: tuple[str, ...] = ()
-    device: str = ""  # of rank 0
-    average_gbs: float = 0
-    wrong: int = 0  # elements with a wrong value
-    nccl: str = ""  # version
-    backend: str = "nccl"
-    trouble: str = ""  # how it ended, where it ended badly
+    ranks: Count = 0  # 0: it did not say
+    hosts: tuple[Words, ...] = ()
+    device: Words = ""  # of rank 0
+    average_gbs: Number = 0
+    wrong: Count = 0  # elements with a wrong value
+    nccl: Words = ""  # version
+    backend: Words = "nccl"
+    trouble: Words = ""  # how it ended, where it ended badly
 
     @property
     def largest(self) -> Row | None:

@@ -15,14 +15,21 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Optional
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.port_filter import SLICE
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import command, document, meminfo
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import TIMED_OUT, Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
+    Count,
+    Flag,
+    RdmaDevice,
+    Whole,
+    Words,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image, nosuid
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image, nosuid, plan_document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import GPUS, Mount, NodePlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import traffic
@@ -79,23 +86,50 @@ class Part:
     tests: tuple[str, ...] = TESTS
 
 
-@dataclass(frozen=True)
-class Account:
-    """Whom a Python environment runs as; a container has its own root. ``memlock``: systemd's word for a limit."""
+def _plan(values: Any) -> NodePlan:
+    return plan_document.load(values)
 
-    user: str
+
+Plan = Annotated[NodePlan, _plan]
+
+
+@dataclass(frozen=True)
+class LookRequest:
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class Ready:
+    """``engine``: whether the plan has one here; ``program``: whether what would run the test is there; ``busy``: units
+    that it would disturb; ``available``: bytes of memory that are free."""
+
+    engine: Flag = False
+    program: Flag = False
+    busy: tuple[Words, ...] = ()
+    available: Count = 0
+
+
+@dataclass(frozen=True)
+class Request:
+    """``user``: whom a Python environment runs as; a container has its own root. ``memlock``: systemd's word for a
+    limit."""
+
+    plan: Plan
+    part: Part
+    user: str = "sparkmatrix"
     memlock: str = "infinity"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """How it went on this node. ``results`` are rank 0's. ``moved``: bytes by RDMA device, -1 where not counted."""
+    """How it went on this node. ``rc``: None where nothing was started. ``results`` are rank 0's. ``moved``: bytes by
+    RDMA device, -1 where not counted."""
 
-    rc: int
+    rc: Optional[Whole] = None
     results: tuple[Results, ...] = ()
     log: Log = field(default_factory=Log)
-    moved: Mapping[str, int] = field(default_factory=dict)
-    trouble: str = ""
+    moved: Mapping[RdmaDevice, Whole] = field(default_factory=dict)
+    trouble: Words = ""
 
 
 def program_of(plan: NodePlan, environment: Mapping[str, str] | None = None) -> Program:
@@ -115,29 +149,27 @@ def program_of(plan: NodePlan, environment: Mapping[str, str] | None = None) -> 
 # --- whether this node can -------------------------------------------------------------------------------------------
 
 
-def look(plan: NodePlan, machine: Machine) -> dict[str, Any]:
-    """``engine``: whether the plan has one here; ``program``: whether what would run the test is there; ``busy``: units
-    that it would disturb."""
+def look(request: LookRequest, _check: bool) -> Ready:
+    return ready(request.plan, Machine())
+
+
+def ready(plan: NodePlan, machine: Machine) -> Ready:
     wanted = program_of(plan)
     there = machine.exists(wanted.python) if wanted.python and not wanted.image else False
     if wanted.image:
         # Of a mount whose source is missing Docker makes an error, not a container.
         sources = all(machine.exists(mount.source) for mount in wanted.mounts)
         there = sources and bool(image.find(wanted.image, machine.runner).id)
-    busy = [unit for unit in (*ENGINES, UNIT) if machine.works("systemctl", "is-active", "--quiet", unit)]
-    return {
-        "engine": wanted.wanted,
-        "program": there,
-        "busy": busy,
-        "available": meminfo.read(machine.root).get("MemAvailable", 0),
-    }
+    busy = tuple(unit for unit in (*ENGINES, UNIT) if machine.works("systemctl", "is-active", "--quiet", unit))
+    return Ready(wanted.wanted, there, busy, meminfo.read(machine.root).get("MemAvailable", 0))
 
 
 # --- the test --------------------------------------------------------------------------------------------------------
 
 
-def argv(part: Part, program: Program, account: Account) -> list[str]:
+def argv(request: Request, program: Program) -> list[str]:
     """The unit, and in it the program. Nothing in the environment is secret: what is stands in files."""
+    part = request.part
     environment = {name: value for name, value in {**program.environment, **_OURS}.items() if value is not None}
     asked = {
         name: getattr(part, name)
@@ -146,12 +178,12 @@ def argv(part: Part, program: Program, account: Account) -> list[str]:
     told = json.dumps({**asked, "tests": list(part.tests), "timeout": min(part.timeout_s, MEET_S)})
     words = ["-c", inspect.getsource(collectives), told]
     unit = ["systemd-run", "--quiet", "--pipe", "--wait", "--collect", f"--unit={UNIT}", f"--slice={SLICE}"]
-    unit += [f"--property=RuntimeMaxSec={part.timeout_s:g}", f"--property=LimitMEMLOCK={account.memlock}"]
+    unit += [f"--property=RuntimeMaxSec={part.timeout_s:g}", f"--property=LimitMEMLOCK={request.memlock}"]
     if not program.image:
         names = [f"--setenv={name}={value}" for name, value in sorted(environment.items())]
         return [
             *unit,
-            f"--uid={account.user}",
+            f"--uid={request.user}",
             f"--property=WorkingDirectory={program.home}",
             *names,
             "--",
@@ -165,7 +197,7 @@ def argv(part: Part, program: Program, account: Account) -> list[str]:
     run += ["--ipc", "host", "--init", "--cgroup-parent", SLICE, "--cap-add", "IPC_LOCK"]
     run += [
         "--ulimit",
-        f"memlock={-1 if account.memlock == 'infinity' else account.memlock}",
+        f"memlock={-1 if request.memlock == 'infinity' else request.memlock}",
         "--ulimit",
         f"stack={STACK}",
     ]
@@ -184,14 +216,23 @@ def _run(words: Sequence[str], timeout_s: float) -> Completed:
     return command.run_limited(words, timeout_s, MOST_OUTPUT)
 
 
-def measure(part: Part, plan: NodePlan, account: Account, machine: Machine, runner: TimedRunner = _run) -> Answer:
-    """Raises :class:`SparkError` where it cannot even be started. All ranks have to be started at the same time."""
+def test(request: Request, check: bool) -> Answer:
+    """Run this node's rank; all nodes have to do it at the same time. One without a result says why.
+
+    Raises:
+        SparkError: It cannot even be started.
+    """
+    return Answer() if check else measure(request, Machine())
+
+
+def measure(request: Request, machine: Machine, runner: TimedRunner = _run) -> Answer:
+    part = request.part
     fact = fabric_fact.load(fabric_fact.on_disk(machine), "this node")
     rails = traffic.planned(machine)
     before = traffic.read(machine, rails)
-    program = program_of(plan, fact.environment)
+    program = program_of(request.plan, fact.environment)
     nosuid.guard([one.source for one in program.mounts if not one.read_only], machine)
-    done = runner(argv(part, program, account), part.timeout_s + GRACE_S)
+    done = runner(argv(request, program), part.timeout_s + GRACE_S)
     if done.rc != 0:  # also where only systemd-run has ended: its time was over, or it printed too much
         machine.runner(["systemctl", "stop", UNIT])
     after = traffic.read(machine, rails)

@@ -33,11 +33,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
     NodePlan,
     ServicePlan,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import status as fabric_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import traffic
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import node as cluster_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import gpu, journal, options
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import (

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import inputs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.look import (
     FOREIGN,
     WHOLE,
@@ -83,12 +83,12 @@ class _Named:
 
 def wanted(
     plans: Mapping[str, NodePlan],
-    seen: Mapping[str, Sequence[Mapping[str, Any]]],
+    seen: Mapping[str, Sequence[inputs.Model]],
     seed: str = "",
     sources: Mapping[str, str] | None = None,
     here: Collection[str] = (),
 ) -> Wanted:
-    """``seen``: per host what ``engine_inputs`` says of its models. ``seed``: the host that the user names.
+    """``seen``: per host what it has of its models. ``seed``: the host that the user names.
     ``sources``: directories by the name of the model. ``here``: the host that Ansible itself runs on."""
     bring, lines, findings = [], [], []
     ordered = _by_rank(plans)
@@ -111,12 +111,12 @@ def wanted(
     return Wanted(tuple(bring), tuple(lines), tuple(findings))
 
 
-def _told(models: Sequence[Mapping[str, Any]], name: str, ref: str) -> Told:
+def _told(models: Sequence[inputs.Model], name: str, ref: str) -> Told:
     for one in models:
-        if (one["name"], one.get("ref") or "") == (name, ref):
-            held = {key: one["held"][key] for key in ("state", "revision", "digest")} if one.get("held") else {}
-            whole = one["where"] == model_files.CACHE and not one["problem"]
-            return Told(one["where"], one["signature"] if whole else "", **held)
+        if (one.name, one.ref) == (name, ref):
+            whole = one.where == model_files.CACHE and not one.problem
+            held = (one.held.state, one.held.revision, one.held.digest) if one.held else ()
+            return Told(one.where, one.signature if whole else "", *held)
     return Told()
 
 

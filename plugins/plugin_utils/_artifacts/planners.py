@@ -43,7 +43,7 @@ REFUSED_REMOVE = "Nothing was removed:"
 
 def wanted(options: Options) -> dict[str, Any]:
     plans = {host: documents.load(one, f"engine plan of {host}") for host, one in options["plans"].items()}
-    seen = {host: told["models"] for host, told in options["seen"].items()}
+    seen = {host: found.models for host, found in options["seen"].items()}
     sources = {name: _path(text) for name, text in options["sources"].items()}
     made = plan.wanted(plans, seen, options["seed"], sources, options["here"])
     shown = judged(REFUSED, made.findings)
@@ -334,7 +334,7 @@ PLANNERS = {
             "sources": {"type": "dict", "default": {}},
             "here": {"type": "list", "elements": "str", "default": []},
         },
-        gathered={"plans": answers.PLAN, "seen": answers.INPUTS},
+        gathered={"plans": answers.PLAN, "seen": "engine_inputs"},
         alive=True,
     ),
     "artifacts_room": Planner(

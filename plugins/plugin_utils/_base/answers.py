@@ -9,7 +9,6 @@ A field that is compared, or goes to another machine, into a file or a command, 
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import (
@@ -56,6 +55,7 @@ def _fact(document: Any, name: str) -> dict[str, Any] | None:
 
 
 FACT = Document(_fact)
+NODE_PLAN = Document(lambda value, name: plan_document.load(value, f"engine plan of {name}"))
 PLAN = Document(lambda value, name: plan_document.load(value, f"engine plan of {name}").as_dict())
 
 # --- ibdev2netdev
@@ -285,169 +285,9 @@ PROBES = Each(
         ("rail", "peer", "ok"),
     )
 )
-# --- engine_probe, engine_smoke, ray_cluster, port_filter, for verify
-_OF_SERVICE = Only({"instance": words, "model": words})
-_ANSWER = Only({"model": words, "measured": words, "tokens_per_s": number})
 _ASKED = {
-    "item": Maybe(_OF_SERVICE),
     "skipped": Maybe(flag),
     "msg": Maybe(words),
     "reason": Maybe(words),
 }
-ANSWERED = Only(
-    {
-        "results": Each(
-            Only(
-                {
-                    **_ASKED,
-                    "ready": flag,
-                    "answer": Maybe(_ANSWER),
-                    "access": Maybe(whole(100, 599)),
-                    "failed_at": Maybe(or_empty(word)),
-                }
-            )
-        )
-    }
-)
-SMOKED = Only(
-    {
-        "results": Each(
-            Only(
-                {
-                    **_ASKED,
-                    "tried": Each(Full({"kind": word, "outcome": words, "seconds": number, "found": words})),
-                }
-            )
-        )
-    }
-)
-COUNTED = Only({**_ASKED, "alive": Each(words), "complete": flag})
 CHECKED = Only({**_ASKED, "changes": Each(words)})
-
-# --- nccl_test
-NCCL_LOOK = Only({"ready": Maybe(Full({"engine": flag, "program": flag, "busy": Each(words), "available": COUNT}))})
-_RATES = {"bytes": COUNT, "microseconds": number, "algorithm_gbs": number, "bus_gbs": number, "wrong": COUNT}
-_SAID = {
-    **dict.fromkeys(("version", "branch", "network", "plugin", "plugin_missing"), words),
-    **dict.fromkeys(("devices", "via", "used", "trouble", "evidence"), Each(words)),
-    **dict.fromkeys(("gpu_direct", "no_device", "no_interface", "rings", "trees"), flag),
-}
-NCCL = Only(
-    {
-        "answer": Maybe(
-            Full(
-                {
-                    "rc": whole(),
-                    "results": Each(
-                        Full(
-                            {
-                                **dict.fromkeys(("test", "device", "nccl", "backend", "trouble"), words),
-                                "rows": Each(Full(_RATES)),
-                                "ranks": COUNT,
-                                "hosts": Each(words),
-                                "average_gbs": number,
-                                "wrong": COUNT,
-                            }
-                        )
-                    ),
-                    "log": Full(_SAID),
-                    "moved": By(rdma_device, whole(-1)),
-                    "trouble": words,
-                }
-            )
-        )
-    }
-)
-
-# --- serving_bench
-_POINT = ("concurrency", "prompt_tokens", "output_tokens", "seed")
-_TIMES = {"median": number, "p90": number, "p99": number}
-SERVED = Only(
-    {
-        "results": Each(
-            Only(
-                {
-                    "item": Only(
-                        {
-                            "service": or_empty(word),
-                            "point": Full({**dict.fromkeys(_POINT, COUNT), "text": flag}),
-                        },
-                        ("service", "point"),
-                    ),
-                    "measured": Full(
-                        {
-                            "repetitions": Each(
-                                Full(
-                                    {
-                                        **dict.fromkeys(("requests", "failed"), COUNT),
-                                        **dict.fromkeys(("output_rate", "goodput"), number),
-                                        "ttft_ms": Full(_TIMES),
-                                        "tpot_ms": Full(_TIMES),
-                                        "acceptance": Maybe(number),
-                                    }
-                                )
-                            ),
-                            "missing": words,
-                            "broken": words,
-                            "lines": Each(words),
-                        }
-                    ),
-                    "silent": words,
-                    "others": Maybe(COUNT),
-                    "gpu": Maybe({"mhz": Maybe(COUNT), "celsius": Maybe(COUNT), "slowed": Each(words)}),
-                },
-                ("item",),
-            )
-        )
-    }
-)
-
-
-# --- engine_version, engine_inputs, engine_image
-def _commit(value: Any) -> str:
-    """Of a repository, or a digest."""
-    text = word(value)
-    if not re.fullmatch("[0-9a-f]{40}|[0-9a-f]{64}", text):
-        raise ValueError(f"is {text!r:.60}, expected a commit")
-    return text
-
-
-VERSIONS = Only({"engines": By(words, {"version": or_empty(word), "options": Each(word)})})
-_HELD = Full(
-    {
-        "name": words,
-        "ref": or_empty(word),
-        "state": word,
-        "revision": or_empty(_commit),
-        "digest": or_empty(_commit),
-        "size": COUNT,
-        "there": COUNT,
-        "found": words,
-    }
-)
-INPUTS = Only(
-    {
-        "models": Each(
-            Full(
-                {
-                    "name": words,
-                    "where": word,
-                    "signature": or_empty(word),
-                    "problem": words,
-                    "remedy": words,
-                    "ref": or_empty(word),
-                    "held": _HELD,
-                },
-                ("name", "where", "signature", "problem", "remedy"),
-            )
-        )
-    },
-    ("models",),
-)
-IMAGES = Only(
-    {
-        **dict.fromkeys(("ids", "contents", "nccl", "platforms"), By(word, or_empty(word))),
-        "platform": or_empty(word),
-        "archive": flag,
-    }
-)

@@ -127,7 +127,7 @@ def _typed(shape: border.Shape, value: Any, host: str, findings: list[Finding]) 
     try:
         if isinstance(shape, str):
             return calls.read(shape, value, host)
-        return [calls.read(shape[0], one, host) for one in value["results"]]
+        return [calls.read(shape[0], one, host) for one in value.get("results") or ()]
     except SparkError as exc:
         findings.append(Finding(host, exc.found, exc.remedy))
         return None

@@ -169,10 +169,18 @@ def _port_filter(request: Mapping[str, Any], task_vars: Mapping[str, Any] | None
     return {"changes": []} if kept(asked.name) == wanted else None
 
 
+def _kept_plan(request: Mapping[str, Any], task_vars: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    plan, found = _mapping(request.get("plan")), table(task_vars, "plan")
+    images = request.get("images") or plan.get("image_ids")
+    same = plan.get("identity") and (plan["identity"], images) == (found.get("identity"), found.get("image_ids"))
+    return {} if same and request.get("state", "present") == "present" else None
+
+
 # Call -> its answer where it is known already.
 ANSWERS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any] | None], dict[str, Any] | None]] = {
     "firewall": _firewall,
     "peer": _peer,
+    "kept_plan": _kept_plan,
     "peermem": _peermem,
     "rdma_look": _rdma_look,
     "port_filter": _port_filter,

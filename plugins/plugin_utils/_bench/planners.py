@@ -11,11 +11,18 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._bench.generator import Point, Repetition
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._bench.serving import Served
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan, ServicePlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Machine, Run, Serving
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
+    Machine,
+    Run,
+    Service,
+    Serving,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._bench import sweep
@@ -33,7 +40,7 @@ def plan_sweep(options: Options) -> dict[str, Any]:
     seed = settings.seed or int(time.time()) % SEEDS * sweep.SEEDS
     runs: dict[str, list[dict[str, Any]]] = {host: [] for host in options["plans"]}
     lines = []
-    for host, plan in _plans(options).items():
+    for host, plan in options["plans"].items():
         for service in _generating(plan):
             runs[host] += sweep.runs(service, settings, seed, options["user"])
             lines.append(sweep.announced(service, sweep.points(service, settings, seed)))
@@ -43,7 +50,7 @@ def plan_sweep(options: Options) -> dict[str, Any]:
 
 
 def judge(options: Options) -> dict[str, Any]:
-    plans = _plans(options)
+    plans: Mapping[str, NodePlan] = options["plans"]
     info = {host: told["node"] for host, told in options["info"].items() if told and told.get("node")}
     facts = {
         host: fabric_fact.load(told["fact"], host)
@@ -55,12 +62,11 @@ def judge(options: Options) -> dict[str, Any]:
     machines: dict[str, Machine] = {}
     for host, results in options["measured"].items():
         names = {head.instance: head.name for head in plans[host].heads}
-        for result in results.get("results") or ():
-            instance = result["item"]["service"]
-            if instance in names:  # nobody speaks for the head of another service
-                own = _service(plans[host], instance)
-                measured.append(_measured(services[names[instance]], own, result))
-                machines.update(_machine(host, plans[host], result))
+        for run, result in zip(options["runs"].get(host, ()), results):
+            own = _service(plans[host], run["service"])
+            point = document.load(Point, run["point"])
+            measured.append(_measured(services[names[own.instance]], own, point, result))
+            machines.update(_machine(host, plans[host], result))
     known = gather.merged(gather.machines(info, facts, plans), machines.values())
     now = Run("", "benchmark", "", 0, "", machines=tuple(known))
     earlier = [run for kept in options["earlier"].values() for run in kept.runs or ()]
@@ -97,10 +103,6 @@ def table(points: Sequence[Serving]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in (titles, *rows)]
 
 
-def _plans(options: Options) -> dict[str, NodePlan]:
-    return {host: plan_document.load(plan, f"engine plan of {host}") for host, plan in options["plans"].items()}
-
-
 def _generating(plan: NodePlan) -> list[ServicePlan]:
     return [_service(plan, head.instance) for head in plan.heads if head.task == "generate"]
 
@@ -109,51 +111,47 @@ def _service(plan: NodePlan, instance: str) -> ServicePlan:
     return next(one for one in plan.here if one.instance == instance)
 
 
-def _measured(service: Any, plan: ServicePlan, result: Mapping[str, Any]) -> Measured:
-    found, point = result.get("measured") or {}, result["item"]["point"]
-    label = f"{service.model}, {point['concurrency']} at a time, prompts of {point['prompt_tokens']} tokens"
-    if not found:
-        return Measured(service, None, label, broken="nothing was asked in check mode")
-    runs = found["repetitions"]
+def _measured(service: Service, plan: ServicePlan, point: Point, found: Served) -> Measured:
+    runs = found.repetitions
     return Measured(
         service,
         _serving(service.name, plan, point, runs) if runs else None,
-        label,
-        found["missing"],
-        found["broken"],
-        tuple(found["lines"]),
-        result.get("others") or 0,
-        result.get("silent") or "",
+        f"{service.model}, {point.concurrency} at a time, prompts of {point.prompt_tokens} tokens",
+        found.missing,
+        found.broken,
+        found.lines,
+        found.others or 0,
+        found.silent,
     )
 
 
-def _serving(name: str, plan: ServicePlan, point: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> Serving:
+def _serving(name: str, plan: ServicePlan, point: Point, runs: Sequence[Repetition]) -> Serving:
     """The generator's own numbers; of several repetitions the median. One without an answer has no times."""
-    whole = [one for one in runs if one["requests"] > one["failed"]]
-    rates = [one["output_rate"] for one in runs]
-    accepted = [one["acceptance"] for one in runs if one["acceptance"] is not None]
+    whole = [one for one in runs if one.requests > one.failed]
+    rates = [one.output_rate for one in runs]
+    accepted = [one.acceptance for one in runs if one.acceptance is not None]
     published = [
         one.tokens_per_second
         for one in plan.expectation.published
-        if (one.streams, one.engine) == (point["concurrency"], plan.engine.name)
+        if (one.streams, one.engine) == (point.concurrency, plan.engine.name)
     ]
     return Serving(
         service=name,
         model=plan.engine.served_model_name,
-        concurrency=point["concurrency"],
-        prompt_tokens=point["prompt_tokens"],
-        output_tokens=point["output_tokens"],
-        text=point["text"],
+        concurrency=point.concurrency,
+        prompt_tokens=point.prompt_tokens,
+        output_tokens=point.output_tokens,
+        text=point.text,
         repetitions=len(runs),
-        requests=sum(one["requests"] for one in runs),
-        failed=sum(one["failed"] for one in runs),
-        seed=point["seed"],
+        requests=sum(one.requests for one in runs),
+        failed=sum(one.failed for one in runs),
+        seed=point.seed,
         output_rate=round(median(rates), 3),
         output_rate_low=round(min(rates), 3),
         output_rate_high=round(max(rates), 3),
-        ttft_ms=_medians([one["ttft_ms"] for one in whole]),
-        tpot_ms=_medians([one["tpot_ms"] for one in whole]),
-        goodput=round(median(one["goodput"] for one in runs), 4),
+        ttft_ms=_medians([one.ttft_ms for one in whole]),
+        tpot_ms=_medians([one.tpot_ms for one in whole]),
+        goodput=round(median(one.goodput for one in runs), 4),
         acceptance=round(median(accepted), 4) if accepted else 0,
         expected_low=plan.expectation.low,
         expected_high=plan.expectation.high,
@@ -165,13 +163,13 @@ def _medians(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return {name: round(median(one[name] for one in found), 3) for name in (found[0] if found else ())}
 
 
-def _machine(host: str, plan: NodePlan, result: Mapping[str, Any]) -> dict[str, Machine]:
+def _machine(host: str, plan: NodePlan, result: Served) -> dict[str, Machine]:
     """How its GPU ran under the heaviest load, which is measured last."""
-    gpu = result.get("gpu") or {}
+    gpu = result.gpu
     seen = {
-        "clock under load": f"{gpu['mhz']} MHz" if gpu.get("mhz") else "",
-        "temperature under load": f"{gpu['celsius']} C" if gpu.get("celsius") else "",
-        "slowed under load": ", ".join(gpu.get("slowed") or ()),
+        "clock under load": f"{gpu.mhz} MHz" if gpu.mhz else "",
+        "temperature under load": f"{gpu.celsius} C" if gpu.celsius else "",
+        "slowed under load": ", ".join(gpu.slowed),
     }
     facts = {name: value for name, value in seen.items() if value}
     rank = next((one.rank for one in plan.here), 0)
@@ -197,14 +195,15 @@ PLANNERS = {
             "settings": {"type": "dict", "options": SETTINGS, "default": {}, "apply_defaults": True},
             "user": {"type": "str", "default": "sparkmatrix"},
         },
-        gathered={"plans": answers.PLAN},
+        gathered={"plans": answers.NODE_PLAN},
     ),
     "serving_verdicts": Planner(
         judge,
         {
+            "runs": {"type": "dict", "required": True},
             "limits": {"type": "dict", "default": {}},
         },
-        gathered={"plans": answers.PLAN, "info": INFO, "measured": answers.SERVED, "earlier": "verdicts"},
+        gathered={"plans": answers.NODE_PLAN, "info": INFO, "measured": ["serving_bench"], "earlier": "verdicts"},
         alive=True,
     ),
 }

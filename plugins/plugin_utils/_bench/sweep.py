@@ -123,7 +123,7 @@ def _several(number: int, word: str) -> str:
 
 
 def arguments(plan: ServicePlan, settings: Settings, user: str) -> dict[str, Any]:
-    """What the module ``serving_bench`` is told of the service; only the point is missing."""
+    """What the call ``serving_bench`` is told of the service; only the point is missing."""
     engine = plan.engine
     options = options_of(plan)
     model = next((one for one in plan.models if one.name == engine.model), None)

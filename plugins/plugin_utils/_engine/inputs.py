@@ -7,37 +7,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.inputs import Model
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import model_files
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan
 
 
-def judge(
-    plans: Mapping[str, NodePlan], seen: Mapping[str, Sequence[Mapping[str, Any]]], brought: bool = False
-) -> list[Finding]:
-    """``seen``: per host, what ``engine_inputs`` has returned of its models. ``brought``: the layer artifacts judges
+def judge(plans: Mapping[str, NodePlan], seen: Mapping[str, Sequence[Model]], brought: bool = False) -> list[Finding]:
+    """``seen``: per host, what the node has of its models. ``brought``: the layer artifacts judges
     those that it brings, when it has seen where they can be had."""
     if brought:
-        seen = {host: [one for one in models if not one.get("held")] for host, models in seen.items()}
+        seen = {host: [one for one in models if not one.held] for host, models in seen.items()}
     findings = [
-        Finding(host, f"model {one['name']}: {one['problem']}", one["remedy"])
+        Finding(host, f"model {one.name}: {one.problem}", one.remedy)
         for host, models in sorted(seen.items())
         for one in models
-        if one["problem"]
+        if one.problem
     ]
     return [*findings, *_differing(plans, seen)]
 
 
-def _differing(plans: Mapping[str, NodePlan], seen: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Finding]:
+def _differing(plans: Mapping[str, NodePlan], seen: Mapping[str, Sequence[Model]]) -> list[Finding]:
     """Ranks of one service read the same files.
 
     The cache of a node may be older for a while: an engine that reaches the hub fetches the newest on all nodes, so
     that is told and not refused.
     """
-    signed = {host: {one["name"]: one for one in models if one["signature"]} for host, models in seen.items()}
-    found: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
+    signed = {host: {one.name: one for one in models if one.signature} for host, models in seen.items()}
+    found: dict[tuple[str, str], dict[str, Model]] = {}
     for host, document in sorted(plans.items()):
         for service in document.here:
             for model in service.models:
@@ -45,11 +43,11 @@ def _differing(plans: Mapping[str, NodePlan], seen: Mapping[str, Sequence[Mappin
                     found.setdefault((service.instance, model.name), {})[host] = signed[host][model.name]
     made = []
     for (_instance, name), by_host in found.items():
-        if len({one["signature"] for one in by_host.values()}) > 1:
-            local = any(one["where"] == model_files.FILES for one in by_host.values())
+        if len({one.signature for one in by_host.values()}) > 1:
+            local = any(one.where == model_files.FILES for one in by_host.values())
             made.append(
                 Finding(
-                    ", ".join(f"{host} {one['signature'][:8]}" for host, one in by_host.items()),
+                    ", ".join(f"{host} {one.signature[:8]}" for host, one in by_host.items()),
                     f"model {name} is not the same on these nodes (config.json, names or sizes of files differ), and"
                     " all ranks of a service have to read the same",
                     "Copy it from one node to the others"

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as documents
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import Found
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._artifacts import image_copies
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
@@ -43,26 +45,21 @@ COMMON: dict[str, dict[str, Any]] = {
 
 
 def judge_inputs(options: Options) -> dict[str, Any]:
-    plans = {host: documents.load(plan, f"engine plan of {host}") for host, plan in options["plans"].items()}
-    seen = {host: told["models"] for host, told in options["seen"].items()}
+    plans: Mapping[str, NodePlan] = options["plans"]
+    seen = {host: found.models for host, found in options["seen"].items()}
     told = judged(REFUSED_INPUTS, inputs.judge(plans, seen, options["brought"]))
     # Of any node. Each would have to ask all others.
     return {**told, **{part: any(getattr(plan, part) for plan in plans.values()) for part in ("images", "unknown")}}
 
 
 def judge_images(options: Options) -> dict[str, Any]:
-    # A node that was not asked for images has no ids.
-    ids = {host: seen.get("ids") or {} for host, seen in options["images"].items()}
-    plans = {host: documents.load(plan, f"engine plan of {host}") for host, plan in options["plans"].items()}
-    contents = {host: seen.get("contents") or {} for host, seen in options["images"].items()}
-    nccl = {host: seen.get("nccl") or {} for host, seen in options["images"].items()}
-    platforms = {host: seen.get("platforms") or {} for host, seen in options["images"].items()}
-    own = {host: seen.get("platform") or "" for host, seen in options["images"].items()}
-    archives = {host: bool(seen.get("archive")) for host, seen in options["images"].items()}
+    plans: Mapping[str, NodePlan] = options["plans"]
+    found: Mapping[str, Found] = options["images"]
+    archives = {host: seen.archive for host, seen in found.items()}
     facts = {host: fabric_fact.load(fact, host) if fact else None for host, fact in options["facts"].items()}
     wanted = {host: [image.name for image in plan.images] for host, plan in plans.items()}
-    there = {host: [name for name in names if ids[host].get(name)] for host, names in wanted.items()}
-    holders = [host for host, found in archives.items() if found]
+    there = {host: [name for name in names if found[host].ids.get(name)] for host, names in wanted.items()}
+    holders = [host for host, has in archives.items() if has]
     given = [options["build"], *(entry.get("image_build") for entry in options["services"])]
     builds = [image_build.parse(one) for one in given]
     names = {name for own in wanted.values() for name in own}
@@ -80,15 +77,13 @@ def judge_images(options: Options) -> dict[str, Any]:
         if any(set(offer.fetch) - set(built) for offer in fetching)
         else []
     )
-    told = judged(REFUSED, [*images.judge(plans, ids, contents, nccl), *images.foreign(platforms, own), *missing])
+    told = judged(REFUSED, [*images.judge(plans, found), *images.foreign(found), *missing])
     return {**told, "rounds": [one.as_dict() for one in copies]}
 
 
 def judge_versions(options: Options) -> dict[str, Any]:
-    # A node that was not asked said nothing.
-    told = {host: seen.get("engines") or {} for host, seen in options["told"].items()}
-    plans = {host: documents.load(plan, f"engine plan of {host}") for host, plan in options["plans"].items()}
-    return judged(REFUSED_OPTIONS, unknown_versions.judge(plans, told))
+    told = {host: found.engines for host, found in options["told"].items()}
+    return judged(REFUSED_OPTIONS, unknown_versions.judge(options["plans"], told))
 
 
 def list_recipes(options: Options) -> dict[str, Any]:
@@ -162,7 +157,7 @@ PLANNERS = {
     "engine_inputs": Planner(
         judge_inputs,
         {"brought": {"type": "bool", "default": False}},
-        gathered={"plans": answers.PLAN, "seen": answers.INPUTS},
+        gathered={"plans": answers.NODE_PLAN, "seen": "engine_inputs"},
         alive=True,
     ),
     "images": Planner(
@@ -173,11 +168,11 @@ PLANNERS = {
             "build": {"type": "dict", "default": {}},
             "services": {"type": "list", "elements": "dict", "default": []},
         },
-        gathered={"plans": answers.PLAN, "images": answers.IMAGES, "facts": answers.FACT},
+        gathered={"plans": answers.NODE_PLAN, "images": "image_look", "facts": answers.FACT},
         alive=True,
     ),
     "engine_versions": Planner(
-        judge_versions, {}, gathered={"plans": answers.PLAN, "told": answers.VERSIONS}, alive=True
+        judge_versions, {}, gathered={"plans": answers.NODE_PLAN, "told": "engine_version"}, alive=True
     ),
     "engine_files": Planner(
         engine_files,

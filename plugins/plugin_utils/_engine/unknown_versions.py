@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan, ServicePlan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.version import Answer
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 
 
-def judge(plans: Mapping[str, NodePlan], told: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[Finding]:
-    """``told``: per host, image or environment what ``engine_version`` has returned. Equal findings are told once."""
+def judge(plans: Mapping[str, NodePlan], told: Mapping[str, Mapping[str, Answer]]) -> list[Finding]:
+    """``told``: per host, image or environment what its engine says of itself. Equal findings are told once."""
     made: dict[Finding, list[str]] = {}
     for host, document in plans.items():
         asked = {unknown.name for unknown in document.unknown}
@@ -31,9 +31,9 @@ def judge(plans: Mapping[str, NodePlan], told: Mapping[str, Mapping[str, Mapping
     return [replace(finding, found=f"{finding.found} (asked on {', '.join(hosts)})") for finding, hosts in made.items()]
 
 
-def _judge(service: ServicePlan, place: str, answer: Mapping[str, Any]) -> Iterator[Finding]:
-    engine, version = ENGINES[service.engine.name], str(answer.get("version") or "")
-    words, known = service.engine.command.options, frozenset(map(str, answer.get("options") or ()))
+def _judge(service: ServicePlan, place: str, answer: Answer) -> Iterator[Finding]:
+    engine, version = ENGINES[service.engine.name], answer.version
+    words, known = service.engine.command.options, frozenset(answer.options)
     if not version:
         yield Finding(
             place,

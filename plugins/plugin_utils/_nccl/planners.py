@@ -12,7 +12,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl import log, results
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run import MOST_OUTPUT, Answer
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run import MOST_OUTPUT
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._nccl.schedule import Sizes, schedule
@@ -27,7 +27,7 @@ def plan(options: Options) -> dict[str, Any]:
     facts = {host: fabric_fact.load(fact, host) for host, fact in options["facts"].items()}
     made = schedule(
         facts,
-        {host: seen.get("ready") or {} for host, seen in options["looks"].items()},
+        options["looks"],
         head=options["head"],
         sizes=Sizes(options["smallest_mib"] * MIB, options["largest_mib"] * MIB),
         forks=options["forks"],
@@ -39,11 +39,7 @@ def plan(options: Options) -> dict[str, Any]:
 
 def verdicts(options: Options) -> dict[str, Any]:
     facts = {host: fabric_fact.load(fact, host) for host, fact in options["facts"].items()}
-    measured = {
-        host: document.load(Answer, seen["answer"])
-        for host, seen in options["measured"].items()
-        if seen.get("answer") is not None
-    }
+    measured = {host: answer for host, answer in options["measured"].items() if answer.rc is not None}
     known = limits(options["limits"])
     if options["reason"] or not measured:
         made = judge_nccl.not_measured(options["reason"] or "nothing was started", sorted(facts))
@@ -80,7 +76,7 @@ PLANNERS = {
             "port": {"type": "int", "default": ports.NCCL_TEST},
             "timeout": {"type": "float", "default": 600},
         },
-        gathered={"facts": answers.FACT, "looks": answers.NCCL_LOOK},
+        gathered={"facts": answers.FACT, "looks": "nccl_look"},
     ),
     "nccl_verdicts": Planner(
         verdicts,
@@ -89,6 +85,6 @@ PLANNERS = {
             "limits": {"type": "dict", "default": {}},
             "outputs": {"type": "list", "elements": "path", "default": []},
         },
-        gathered={"facts": answers.FACT, "measured": answers.NCCL},
+        gathered={"facts": answers.FACT, "measured": "nccl_test"},
     ),
 }

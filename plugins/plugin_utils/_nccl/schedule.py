@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run import Part
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run import Part, Ready
 
 GIB = 2**30
 # all_gather has what is sent beside what is received; torch, CUDA and NCCL's own buffers take about 3 GiB.
@@ -37,7 +36,7 @@ class Schedule:
 
 def schedule(
     facts: Mapping[str, FabricFact],
-    ready: Mapping[str, Mapping[str, Any]],
+    ready: Mapping[str, Ready],
     *,
     head: str,
     sizes: Sizes,
@@ -45,7 +44,7 @@ def schedule(
     port: int,
     timeout_s: float,
 ) -> Schedule:
-    """``ready`` is what :func:`_nccl.run.look` found on each node."""
+    """``ready``: what was found on each node."""
     reason = _not_possible(facts, ready, head, sizes, forks)
     if reason:
         return Schedule({}, reason)
@@ -68,7 +67,7 @@ def schedule(
 
 def _not_possible(
     facts: Mapping[str, FabricFact],
-    ready: Mapping[str, Mapping[str, Any]],
+    ready: Mapping[str, Ready],
     head: str,
     sizes: Sizes,
     forks: int,
@@ -82,19 +81,19 @@ def _not_possible(
     needed = COPIES * sizes.largest + BESIDE
     for found, text in (
         (
-            [host for host in facts if not ready[host].get("engine")],
+            [host for host in facts if not ready[host].engine],
             "the plan has no engine, whose Python or image would run the test,",
         ),
         (
-            [host for host in facts if not ready[host].get("program")],
+            [host for host in facts if not ready[host].program],
             "the engine's Python, image or files are missing (run the layer engine)",
         ),
         (
-            [host for host in facts if ready[host].get("busy")],
+            [host for host in facts if ready[host].busy],
             "the engine is running and would be disturbed (stop it with playbooks/stop.yml)",
         ),
         (
-            [host for host in facts if ready[host].get("available", 0) < needed],
+            [host for host in facts if ready[host].available < needed],
             f"less than the {needed / GIB:.1f} GiB that it needs are free (lower benchmark_nccl_largest_mib)",
         ),
     ):

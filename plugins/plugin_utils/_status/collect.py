@@ -35,7 +35,7 @@ PROBED = Only(
                     "answer": Maybe(Only({"model": words, "tokens_per_s": number})),
                     "waited_s": number,
                     "start_parts": Only(dict.fromkeys(start_times.PARTS, number)),
-                    "endpoint": url,
+                    "endpoint": answers.or_empty(url),
                     "task": words,
                 }
             )

@@ -7,6 +7,7 @@ nobody else? Pure."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
     NodePlan,
     ServicePlan,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.ray_cluster import Counted
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.smoke import Smoked
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.wait import Answered
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
     FAIL,
     PASS,
@@ -30,37 +34,41 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table i
 
 ENOUGH = 16_000_000  # bytes on a node, from which on a half without any share is no accident of a short answer
 PAIR = 2  # halves of one cable
+NOT_ASKED = Answered()
 Result = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Asked:
-    """By host, what its tasks have returned; a host or service that was not asked is missing. ``neighbors``: by RDMA
-    device the node at the other end of its cable, empty behind a switch."""
+    """By host, what its tasks have returned; a host that was not asked is missing. ``answers`` and ``smoke``: in the
+    order of the heads in its plan, ``gateway`` in that of the services. ``neighbors``: by RDMA device the node at the
+    other end of its cable, empty behind a switch."""
 
-    answers: Mapping[str, Sequence[Result]] = field(default_factory=dict)
-    smoke: Mapping[str, Sequence[Result]] = field(default_factory=dict)
+    answers: Mapping[str, Sequence[Answered]] = field(default_factory=dict)
+    smoke: Mapping[str, Sequence[Smoked]] = field(default_factory=dict)
     before: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
     after: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
-    ray: Mapping[str, Result] = field(default_factory=dict)
+    ray: Mapping[str, Counted] = field(default_factory=dict)
     filters: Mapping[str, Result] = field(default_factory=dict)
-    gateway: Mapping[str, Sequence[Result]] = field(default_factory=dict)
+    gateway: Mapping[str, Sequence[Answered]] = field(default_factory=dict)
     neighbors: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 def judge(plans: Mapping[str, NodePlan], asked: Asked, limits: Mapping[str, Limit]) -> list[Verdict]:
     found: list[Verdict] = []
     for host, plan in plans.items():
-        for head in plan.heads:
+        for head, result in zip(plan.heads, _filled(asked.answers.get(host, ()), NOT_ASKED)):
             service = next(one for one in plan.here if one.instance == head.instance)
-            result = _of(asked.answers.get(host, ()), head.instance, "instance")
             found += _answer(head, service, result)
-            found += _smoke(head, _of(asked.smoke.get(host, ()), head.instance, "instance"))
-            if (result or {}).get("answer"):
+            if result.answer:
                 found += _rdma(head, service, asked, limits)
+        for head, tried in zip(plan.heads, asked.smoke.get(host, ())):
+            found += _smoke(head, tried)
     found += [one for host, result in asked.ray.items() for one in _ray(host, result)]
     found += _filters(asked.filters)
-    found += [one for host, results in asked.gateway.items() for result in results for one in _gateway(host, result)]
+    for host, results in asked.gateway.items():
+        services = plans[host].services if host in plans else ()
+        found += [one for offer, result in zip(services, results) for one in _gateway(host, offer.model, result)]
     return found
 
 
@@ -68,40 +76,37 @@ def smoked(plans: Mapping[str, NodePlan], asked: Asked) -> list[Smoke]:
     """For the document: what was judged."""
     found = []
     for host, plan in plans.items():
-        for head in plan.heads:
-            result = _of(asked.smoke.get(host, ()), head.instance, "instance")
-            for one in (result or {}).get("tried") or ():
-                if one["outcome"] in (smoke.OK, smoke.FAILED):
-                    ok = one["outcome"] == smoke.OK
-                    found.append(Smoke(head.name, one["kind"], ok, one["seconds"], one["found"]))
+        for head, result in zip(plan.heads, asked.smoke.get(host, ())):
+            for one in result.tried:
+                if one.outcome in (smoke.OK, smoke.FAILED):
+                    found.append(Smoke(head.name, one.kind, one.outcome == smoke.OK, one.seconds, one.found))
     return found
 
 
-def _of(results: Sequence[Result], instance: str, key: str) -> Result | None:
-    """Of a loop over the heads of a node."""
-    return next((one for one in results if (one.get("item") or {}).get(key, "") == instance), None)
+def _filled(results: Sequence[Answered], rest: Answered) -> Iterator[Answered]:
+    return itertools.chain(results, itertools.repeat(rest))
 
 
 # --- the service -----------------------------------------------------------------------------------------------------
 
 
-def _answer(head: Head, service: ServicePlan, result: Result | None) -> Iterator[Verdict]:
+def _answer(head: Head, service: ServicePlan, result: Answered) -> Iterator[Verdict]:
     about: dict[str, Any] = {"hosts": [service.head], "device": head.unit}
-    answer = (result or {}).get("answer")
-    if not result or (not answer and not result.get("msg")):
-        reason = (result or {}).get("reason") or "it was not asked"
+    answer = result.answer
+    if not answer and not result.msg:
+        reason = result.reason or "it was not asked"
         yield unknown("answer", "service", f"{head.model}: {reason}", **about)
         return
     if not answer:
-        cause = "key_not_checked" if result.get("failed_at") == "access" else "not_serving"
-        yield verdict("answer", "service", f"{head.model}: {result['msg']}", cause, **about)
+        cause = "key_not_checked" if result.failed_at == "access" else "not_serving"
+        yield verdict("answer", "service", f"{head.model}: {result.msg}", cause, **about)
         return
-    found = f"{head.model}: {answer['measured']}"
+    found = f"{head.model}: {answer.measured}"
     yield passed("answer", "service", found, **about)
-    if head.key and result.get("access"):
-        refused = f"{head.model}: a wrong key got HTTP {result['access']}"
+    if head.key and result.access:
+        refused = f"{head.model}: a wrong key got HTTP {result.access}"
         yield passed("key", "service", refused, **about)
-    low, rate = service.expectation.low, answer["tokens_per_s"]
+    low, rate = service.expectation.low, answer.tokens_per_s
     if low and rate:
         source = "the engine plan: active weights over memory bandwidth (docs/performance.md)"
         limit = Limit(round(low, 1), "tokens/s", "least", source, "this collection")
@@ -110,16 +115,16 @@ def _answer(head: Head, service: ServicePlan, result: Result | None) -> Iterator
         yield verdict("speed", "service", said, value=rate, limit=limit, **slow, **about)
 
 
-def _smoke(head: Head, result: Result | None) -> Iterator[Verdict]:
-    for one in (result or {}).get("tried") or ():
+def _smoke(head: Head, result: Smoked) -> Iterator[Verdict]:
+    for one in result.tried:
         outcome: dict[str, Any] | None = {
             smoke.OK: {"outcome": PASS},
             smoke.FAILED: {"outcome": FAIL, "cause": "smoke_failed"},
             smoke.NOT_JUDGED: {"outcome": UNKNOWN},
-        }.get(one["outcome"])
+        }.get(one.outcome)
         if outcome:
-            found = f"{head.model}, {one['kind']}: {one['found']}"
-            yield verdict(f"smoke_{one['kind']}", "service", found, device=head.unit, **outcome)
+            found = f"{head.model}, {one.kind}: {one.found}"
+            yield verdict(f"smoke_{one.kind}", "service", found, device=head.unit, **outcome)
 
 
 # --- RDMA ------------------------------------------------------------------------------------------------------------
@@ -193,14 +198,12 @@ def _added(before: int | None, after: int | None) -> int | None:
 # --- around it -------------------------------------------------------------------------------------------------------
 
 
-def _ray(host: str, result: Result) -> Iterator[Verdict]:
-    if result.get("skipped") or ("alive" not in result and not result.get("msg")):
-        return
-    if result.get("complete"):
-        found = f"Ray has all {len(result['alive'])} nodes"
+def _ray(host: str, result: Counted) -> Iterator[Verdict]:
+    found = result.msg or result.reason
+    if result.complete:
+        found = f"Ray has all {len(result.alive)} nodes"
         yield passed("ray_nodes", "cluster", found, [host])
-    else:
-        found = str(result.get("msg") or result.get("reason"))
+    elif found:
         yield verdict("ray_nodes", "cluster", found, "ray_incomplete", [host])
 
 
@@ -214,13 +217,10 @@ def _filters(results: Mapping[str, Result]) -> Iterator[Verdict]:
         yield passed("port_filter", "cluster", found, list(asked))
 
 
-def _gateway(host: str, result: Result) -> Iterator[Verdict]:
-    if result.get("skipped"):
-        return
-    model = str((result.get("item") or {}).get("model") or "")
-    answer = result.get("answer")
-    if answer:
-        found = f"{model} through the gateway: {answer['measured']}"
+def _gateway(host: str, model: str, result: Answered) -> Iterator[Verdict]:
+    if result.answer:
+        found = f"{model} through the gateway: {result.answer.measured}"
         yield passed("gateway", "service", found, [host])
-    elif result.get("msg"):
-        yield verdict("gateway", "service", f"{model} through the gateway: {result['msg']}", "gateway_silent", [host])
+    elif result.msg:
+        found = f"{model} through the gateway: {result.msg}"
+        yield verdict("gateway", "service", found, "gateway_silent", [host])

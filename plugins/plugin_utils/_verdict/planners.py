@@ -179,13 +179,13 @@ def make(options: Options) -> dict[str, Any]:
 def verify(options: Options) -> dict[str, Any]:
     plans = {host: plan_document.load(one, f"engine plan of {host}") for host, one in options["plans"].items() if one}
     asked = engine.Asked(
-        answers={host: told.get("results") or () for host, told in options["answers"].items()},
-        smoke={host: told.get("results") or () for host, told in options["smoke"].items()},
+        answers=options["answers"],
+        smoke=options["smoke"],
         before={host: told.moved for host, told in options["before"].items()},
         after={host: told.moved for host, told in options["after"].items()},
         ray=options["ray"],
         filters=options["filters"],
-        gateway={host: told.get("results") or () for host, told in options["gateway"].items()},
+        gateway=options["gateway"],
         neighbors={
             host: {rail.rdma_device: rail.neighbor for rail in fabric_fact.load(told["fact"], host).rails}
             for host, told in options["info"].items()
@@ -205,13 +205,13 @@ def verify(options: Options) -> dict[str, Any]:
 GATHERED: dict[str, Any] = {
     "info": INFO,
     "plans": Maybe(answers.PLAN),
-    "answers": answers.ANSWERED,
-    "smoke": answers.SMOKED,
+    "answers": ["engine_probe"],
+    "smoke": ["smoke"],
     "before": "rdma_traffic",
     "after": "rdma_traffic",
-    "ray": answers.COUNTED,
+    "ray": "ray_cluster",
     "filters": answers.CHECKED,
-    "gateway": answers.ANSWERED,
+    "gateway": ["engine_probe"],
     "observed": Document(doctor.read_observation),
     "keeper": Only({"changed": flag}),
     # Of our own planners; what they have put into it has passed the border there.

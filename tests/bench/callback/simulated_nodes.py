@@ -131,7 +131,7 @@ def made(name: str, host: str, rank: int, count: int, options: Mapping[str, Any]
         complete = {"owner": "root", "unmet": "complete", "kernels": ""}
         one = {"where": "cache", "signature": "0a1b2c3d4e5f6071", "problem": "", "remedy": ""}
         return {
-            "environments": {one["path"]: complete for one in options["environments"]},
+            "environments": {one["path"]: complete for one in options.get("environments", ())},
             "models": [{**one, **whole(model)} for model in options["models"]],
         }
     if name == "ray_cluster":

@@ -21,6 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.node i
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import manifest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, document, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import apply
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Cable
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import RdmaPort
@@ -58,6 +59,7 @@ FILE = manifest.File("config.json", 2, "1" * 64, "2" * 40, ("1" * 64,))
 OF_PARSERS: Mapping[Any, Any] = {
     left_out: None,
     capture.unpacked: capture.pack({"nvidia_smi": "GB10\nx"}),
+    kept_plan.plan_or_none: None,
     manifest.parse: manifest.Manifest("org/model", "a" * 40, (FILE,)).as_dict(),
     apply._fact: replace(
         fabric(1)["spark1"], cables=(Cable(0, "probe", switch="sw1"),), environment={"NCCL_DEBUG": "WARN"}

@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._bench import generator
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._bench.generator import Load, Place, Point, Tokenizer
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._bench.generator import Generator, Load, Point
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import Target
 
 KEY = "sk-benchmark-secret"
-LOAD = Load(Target("127.0.0.1", 8000, "qwen3-8b", KEY), Tokenizer("/models/qwen3-8b"), timeout_s=20)
 POINT = Point(concurrency=4, prompt_tokens=512, output_tokens=128, requests=8, repetitions=2, seed=700)
+MODEL = Generator("/models/qwen3-8b")
+LOAD = Load(Target("127.0.0.1", 8000, "qwen3-8b", KEY), MODEL, POINT, timeout_s=20)
 # Stands in for `vllm bench serve`: writes down how it was called, and a result.
 STANDIN = r"""
 import json, os, sys, time
@@ -38,6 +39,10 @@ def main(argv=None):
     with open(option("--result-dir") + "/" + option("--result-filename"), "w") as file:
         json.dump(found, file)
 """
+
+
+def with_generator(**more):
+    return replace(LOAD, generator=replace(MODEL, **more))
 
 
 @pytest.fixture
@@ -60,20 +65,21 @@ def fake(tmp_path):
             path.parent.mkdir(parents=True)
             path.write_text(text)
         environment = {"PYTHONPATH": str(tmp_path), "SEEN": str(seen), "TMPDIR": str(tmp_path)}
-        place = Place(sys.executable, environment=environment, program=str(path) if program else "")
-        return place, lambda: [json.loads(line) for line in seen.read_text().splitlines()]
+        ours = {"environment": environment, "program": str(path) if program else ""}
+        load = with_generator(python=sys.executable, **ours)
+        return load, lambda: [json.loads(line) for line in seen.read_text().splitlines()]
 
     return made
 
 
-def left(place):
-    return list(Path(place.environment["TMPDIR"]).glob("sparkmatrix-benchmark-*"))
+def left(load):
+    return list(Path(load.generator.environment["TMPDIR"]).glob("sparkmatrix-benchmark-*"))
 
 
 @pytest.mark.parametrize("program", [False, True])
 def test_one_process_warms_up_and_then_measures(fake, program):
-    place, seen = fake(program=program)
-    outcome = generator.measure(place, LOAD, POINT)
+    load, seen = fake(program=program)
+    outcome = generator.measure(load)
     assert (outcome.missing, outcome.broken, outcome.lines) == ("", "", ())
     assert [one.requests for one in outcome.repetitions] == [8, 8], "the first run only warms up"
     assert outcome.repetitions[0].prompt_tokens == 512
@@ -85,23 +91,23 @@ def test_one_process_warms_up_and_then_measures(fake, program):
     assert [one[one.index("--num-prompts") + 1] for one in words] == ["4", "8", "8"]
     assert {call[1] for call in calls} == {KEY}, "the key is in the environment"
     assert KEY not in json.dumps(words), "and not in the command"
-    assert left(place) == []
+    assert left(load) == []
 
 
 def test_tensorrt_llm_brings_a_copy_of_the_same_generator(fake):
-    place, seen = fake(copy=True)
-    outcome = generator.measure(place, LOAD, POINT)
+    load, seen = fake(copy=True)
+    outcome = generator.measure(load)
     assert (outcome.missing, outcome.broken, [one.requests for one in outcome.repetitions]) == ("", "", [8, 8])
     assert all(call[0][:1] == ["--base-url"] and call[0][-1] == "--random-ids" for call in seen())
     assert {call[1] for call in seen()} == {KEY}
-    assert left(place) == []
-    place, seen = fake("raise ValueError('no tokenizer')", copy=True)
-    assert generator.measure(place, LOAD, POINT).broken == "ValueError: no tokenizer"
+    assert left(load) == []
+    load, seen = fake("raise ValueError('no tokenizer')", copy=True)
+    assert generator.measure(load).broken == "ValueError: no tokenizer"
 
 
 def test_plain_english_is_another_one_for_every_request_and_about_as_long_as_asked_for(fake):
-    place, seen = fake()
-    generator.measure(place, LOAD, replace(POINT, text=True, repetitions=1))
+    load, seen = fake()
+    generator.measure(replace(load, point=replace(POINT, text=True, repetitions=1)))
     prompts = [prompt for call in seen() for prompt in call[2]]
     assert len(prompts) == len({prompt[:30] for prompt in prompts}) == 4 + 8
     assert all(2000 < len(prompt) < 2600 for prompt in prompts)
@@ -109,18 +115,18 @@ def test_plain_english_is_another_one_for_every_request_and_about_as_long_as_ask
 
 
 def test_what_the_generator_says_of_failed_requests_is_kept_without_the_key(fake):
-    place, _seen = fake(f"print('Error 0: Unauthorized {KEY}')")
-    outcome = generator.measure(place, LOAD, POINT)
+    load, _seen = fake(f"print('Error 0: Unauthorized {KEY}')")
+    outcome = generator.measure(load)
     assert outcome.lines == ("Error 0: Unauthorized ***",) * 3
 
 
 def test_an_environment_without_vllm_has_no_generator(tmp_path):
-    place = Place(sys.executable, environment={"PYTHONPATH": "", "TMPDIR": str(tmp_path)})
-    outcome = generator.measure(place, LOAD, POINT)
+    load = with_generator(python=sys.executable, environment={"PYTHONPATH": "", "TMPDIR": str(tmp_path)})
+    outcome = generator.measure(load)
     assert "No module named 'vllm'" in outcome.missing
     assert outcome.repetitions == ()
     with pytest.raises(SparkError, match="cannot be started"):
-        generator.measure(Place("/nowhere/python"), LOAD, POINT)
+        generator.measure(with_generator(python="/nowhere/python"))
 
 
 @pytest.mark.parametrize(
@@ -132,19 +138,19 @@ def test_an_environment_without_vllm_has_no_generator(tmp_path):
     ],
 )
 def test_a_generator_that_ends_early(fake, behaviour, broken):
-    outcome = generator.measure(fake(behaviour)[0], LOAD, POINT)
+    outcome = generator.measure(fake(behaviour)[0])
     assert (outcome.broken, outcome.repetitions) == (broken, ())
 
 
 def test_nothing_runs_on_when_the_time_is_over(fake):
-    place, _seen = fake("time.sleep(60)", program=True)
+    load, _seen = fake("time.sleep(60)", program=True)
     began = time.monotonic()
-    outcome = generator.measure(place, replace(LOAD, timeout_s=0.7), POINT)
+    outcome = generator.measure(replace(load, timeout_s=0.7))
     assert outcome.broken == "it was not done after 1 s"
     assert time.monotonic() - began < 10
-    assert left(place) == []
+    assert left(load) == []
     running = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-    assert not [one for one in running if place.program.encode() in one]
+    assert not [one for one in running if load.generator.program.encode() in one]
 
 
 def test_figures_of_vllm(fixtures):
@@ -174,13 +180,13 @@ def test_figures_that_are_none(line):
 
 
 def test_a_server_of_another_address_family():
-    words = generator.words(replace(LOAD, target=replace(LOAD.target, host="fd00::1")), POINT, 1, 8)
+    words = generator.words(replace(LOAD, target=replace(LOAD.target, host="fd00::1")), 1, 8)
     assert words[:2] == ["--base-url", "http://[fd00::1]:8000"]
 
 
 def test_options_that_only_some_models_need():
-    load = replace(LOAD, tokenizer=Tokenizer("m", "mistral", True), goodput=("ttft:2000", "tpot:100"))
-    words = generator.words(load, POINT, 1, 8)
+    load = with_generator(tokenizer_mode="mistral", remote_code=True)
+    words = generator.words(replace(load, goodput=("ttft:2000", "tpot:100")), 1, 8)
     assert words[words.index("--tokenizer-mode") :][:3] == ["--tokenizer-mode", "mistral", "--trust-remote-code"]
     assert words[-3:] == ["--goodput", "ttft:2000", "tpot:100"]
 
@@ -204,8 +210,18 @@ def test_in_a_container_the_key_is_named_and_not_told(monkeypatch):
             return 0
 
     monkeypatch.setattr(generator.subprocess, "Popen", Process)
-    generator.measure(Place(container="sparkmatrix-engine", user="sparkmatrix"), LOAD, POINT)
+    generator.measure(with_generator(container="sparkmatrix-engine", user="sparkmatrix"))
     assert asked["argv"][:7] == ["docker", "exec", "-i", "-e", "OPENAI_API_KEY", "-e", "HF_HUB_OFFLINE"]
     assert asked["argv"][7:9] == ["sparkmatrix-engine", "python3"]
     assert "user" not in asked
     assert (asked["env"]["OPENAI_API_KEY"], KEY in " ".join(asked["argv"])) == (KEY, False)
+
+
+def test_the_tokenizer_of_a_pinned_model_is_its_snapshot(tmp_path):
+    pinned = Generator("Qwen/Qwen3-8B", revision="a" * 40, cache=str(tmp_path))
+    snapshot = tmp_path / "hub/models--Qwen--Qwen3-8B/snapshots" / pinned.revision
+    assert generator.tokenizer(pinned) == "Qwen/Qwen3-8B"
+    snapshot.mkdir(parents=True)
+    assert generator.tokenizer(pinned) == str(snapshot)
+    assert generator.tokenizer(replace(pinned, revision="main")) == "Qwen/Qwen3-8B"
+    assert generator.tokenizer(replace(pinned, tokenizer="/models/qwen")) == "/models/qwen"

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json as d
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Settings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Member
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import Settings
 
 UNIT = "sparkmatrix-engine.service"
 MADE = d.Description(

@@ -15,8 +15,8 @@ import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image as engine_image_module
-from ansible_collections.sparkmatrix.cluster.plugins.modules import engine_image
-from module_runner import run_module
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Patch
+from module_runner import run_call
 
 ROOT = Path(__file__).resolve().parents[5]
 NAME = "nvcr.io/nvidia/vllm:26.10-py3"
@@ -66,7 +66,7 @@ class Docker:
 def test_an_image_that_is_there():
     image = engine_image_module.inspect(NAME, Docker(image=Completed(0, INSPECTED)))
     assert (image.id, image.size, image.platform) == ("sha256:7b32", 41345678, "linux/arm64")
-    assert image.as_dict()["digests"] == ["nvcr.io/nvidia/vllm@sha256:77aa"]
+    assert image.digests == ("nvcr.io/nvidia/vllm@sha256:77aa",)
     assert engine_image_module.inspect(NAME, Docker()).id == ""
 
 
@@ -129,13 +129,13 @@ def test_a_docker_that_can(version):
 def test_the_module_looks_and_fetches_nothing(monkeypatch, tmp_path):
     docker = Docker()
     use(monkeypatch, docker)
-    result, failed = run_module(engine_image, {"images": [{"name": NAME}], "archive": str(tmp_path)})
+    result, failed = run_call("image_look", {"images": [{"name": NAME}], "archive": str(tmp_path)})
     assert (failed, result["changed"], result["ids"][NAME], docker.pulled) == (False, False, "", False)
     assert (result["platform"], result["archive"]) == ("linux/arm64", False)
     docker = Docker(image=Completed(0, INSPECTED))
     use(monkeypatch, docker)
     (tmp_path / "a.tar").touch()
-    result, failed = run_module(engine_image, {"images": [{"name": NAME}], "archive": str(tmp_path / "a.tar")})
+    result, failed = run_call("image_look", {"images": [{"name": NAME}], "archive": str(tmp_path / "a.tar")})
     assert (failed, result["changed"], result["ids"][NAME]) == (False, False, "sha256:7b32")
     assert (result["platforms"], result["archive"]) == ({NAME: "linux/arm64"}, True)
 
@@ -148,7 +148,7 @@ def use(monkeypatch, docker):
 def test_of_another_platform_no_program_is_started(monkeypatch):
     use(monkeypatch, Docker(image=Completed(0, INSPECTED), server=Completed(0, "linux/amd64\n")))
     monkeypatch.setattr(engine_image_module, "ask", None)
-    result, failed = run_module(engine_image, {"images": [{"name": NAME, "ray": True, "nccl": True, "gpus": "all"}]})
+    result, failed = run_call("image_look", {"images": [{"name": NAME, "ray": True, "nccl": True, "gpus": "all"}]})
     assert (failed, result["platforms"][NAME], result["platform"]) == (False, "linux/arm64", "linux/amd64")
 
 
@@ -163,7 +163,7 @@ def test_a_name_with_a_digest_is_a_tag_on_the_nodes(monkeypatch):
     docker = Store(**{PINNED: "sha256:1"})  # fetched by hand, or by an earlier release
     use(monkeypatch, docker)
     for changed in (True, False):
-        result, failed = run_module(engine_image, {"images": [{"name": PINNED}]})
+        result, failed = run_call("image_look", {"images": [{"name": PINNED}]})
         assert (failed, result["changed"], result["ids"], docker.names[local]) == (
             False,
             changed,
@@ -171,7 +171,7 @@ def test_a_name_with_a_digest_is_a_tag_on_the_nodes(monkeypatch):
             "sha256:1",
         )
     del docker.names[PINNED]  # where it came from another node, Docker knows the tag only
-    assert run_module(engine_image, {"images": [{"name": PINNED}]})[0]["ids"] == {PINNED: "sha256:1"}
+    assert run_call("image_look", {"images": [{"name": PINNED}]})[0]["ids"] == {PINNED: "sha256:1"}
 
 
 class Store:
@@ -205,7 +205,7 @@ class Store:
 def test_an_image_of_before_gets_its_name_back(monkeypatch, names, ids, expected, check):
     docker = Store(**names)
     use(monkeypatch, docker)
-    result, failed = run_module(engine_image, {"images": [{"name": NAME}], "ids": ids}, check=check)
+    result, failed = run_call("image_look", {"images": [{"name": NAME}], "ids": ids}, check=check)
     assert (failed, result["changed"]) == (False, names.get(NAME, "") != expected)
     assert docker.names.get(NAME, "") == (names.get(NAME, "") if check else expected)
     assert check or result["ids"][NAME] == expected
@@ -238,7 +238,7 @@ class Asked:
 
 def test_the_ray_of_an_image():
     docker = Asked(0, "ray, version 2.60.0\n")
-    assert engine_image_module.ray_version(NAME, [{"source": "/a", "target": "/b"}], docker) == "2.60.0"
+    assert engine_image_module.ray_version(NAME, [Patch("/a", "/b")], docker) == "2.60.0"
     words = "docker run --rm --name sparkmatrix-question --memory 16g --network none"
     assert docker.argv[:9] == words.split()
     assert docker.removed == 2
@@ -285,9 +285,8 @@ def test_ray_is_looked_for_where_it_is_needed(monkeypatch):
     patch = {"source": "/a", "target": "/b"}
     with_ray = {"name": NAME, "ray": True, "patches": [patch]}
     images = [{"name": "other"}, with_ray]
-    result, _failed = run_module(engine_image, {"images": images})
-    assert {name: image["ray"] for name, image in result["images"].items()} == {"other": "", NAME: "2.60.0"}
-    assert asked == [(NAME, [patch])]
+    run_call("image_look", {"images": images})
+    assert asked == [(NAME, (Patch("/a", "/b"),))]
 
 
 def test_what_an_image_has_said_is_not_asked_again(monkeypatch, tmp_path):
@@ -298,22 +297,21 @@ def test_what_an_image_has_said_is_not_asked_again(monkeypatch, tmp_path):
     monkeypatch.setattr(engine_image_module, "ray_version", lambda name, _p: asked.append(name) or "2.60.0")
     monkeypatch.setattr(engine_image_module, "nccl_version", lambda name: asked.append(f"nccl {name}") or "2.28.9")
     one = {"name": "img1", "ray": True, "nccl": True}
-    run_module(engine_image, {"images": [one]}, check=True)
+    run_call("image_look", {"images": [one]}, check=True)
     assert not any(tmp_path.iterdir())
     for _again in range(2):
-        result, _failed = run_module(engine_image, {"images": [one]})
-        assert result["images"]["img1"]["ray"] == "2.60.0"
+        result, _failed = run_call("image_look", {"images": [one]})
         assert result["nccl"] == {"img1": "2.28.9"}
     assert asked == ["img1", "nccl img1"] * 2  # in check mode, and then once
-    run_module(engine_image, {"images": [{**one, "name": "img2"}]})
+    run_call("image_look", {"images": [{**one, "name": "img2"}]})
     assert asked[4:] == ["img2", "nccl img2"]
     # Files of the node over those of the image may be others tomorrow.
     for _again in range(2):
-        run_module(engine_image, {"images": [{**one, "patches": [{"source": "/a", "target": "/b"}]}]})
+        run_call("image_look", {"images": [{**one, "patches": [{"source": "/a", "target": "/b"}]}]})
     assert asked[6:] == ["img1", "img1"]
     file = tmp_path / engine_image_module.ANSWERS.lstrip("/")
     file.write_text("[")
-    run_module(engine_image, {"images": [one]})
+    run_call("image_look", {"images": [one]})
     assert asked[8:] == ["img1", "nccl img1"]
     assert engine_image_module.forget(str(tmp_path), check_mode=True) and file.exists()
     assert engine_image_module.forget(str(tmp_path)) and not file.exists()
@@ -353,10 +351,10 @@ def test_the_gpu_is_tried_once_for_each_driver(monkeypatch):
     monkeypatch.setattr(engine_image_module, "check_gpu", lambda name, gpus: asked.append(gpus) or "GPU 0")
     monkeypatch.setattr(engine_image_module, "driver", lambda: driver[0])
     for _again in range(2):
-        run_module(engine_image, {"images": [{"name": NAME, "gpus": "all"}]})
+        run_call("image_look", {"images": [{"name": NAME, "gpus": "all"}]})
     assert asked == ["all"]
     driver[0] = "590.2"
-    run_module(engine_image, {"images": [{"name": NAME, "gpus": "all"}]})
+    run_call("image_look", {"images": [{"name": NAME, "gpus": "all"}]})
     assert asked == ["all", "all"]
 
 

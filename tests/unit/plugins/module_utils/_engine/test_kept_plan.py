@@ -8,10 +8,16 @@ import json
 from dataclasses import replace
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan as kept
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.kept_plan import Kept
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import (
+    Cluster,
+    Environment,
+    NodePlan,
+)
 from engine_plans import PLAN
+from module_runner import run_call
 
 IDLE = NodePlan("spark1")
 
@@ -120,3 +126,57 @@ def test_a_plan_of_another_release_does_not_stay_where_none_is_to_be_kept(tmp_pa
     assert kept.put(plan("b"), None, root)
     assert not path.exists()
     assert not kept.put(plan("b"), None, root)
+
+
+def another(path: str = "/opt/a", requirement: str = "vllm==1", nodes: int = 2, services: str = "chat") -> NodePlan:
+    here = tuple(replace(PLAN.here[0], instance=name, config_hash=requirement) for name in services.split(","))
+    environments = (Environment(path, (requirement,)),)
+    return replace(PLAN, here=here, environments=environments, cluster=replace(Cluster(), nodes=nodes))
+
+
+@pytest.mark.parametrize(
+    ("kind", "there", "planned", "service", "says"),
+    [
+        ("upgrade", Kept(None, None), another(), "", "no plan is kept here"),
+        ("upgrade", Kept(None, None, "kept by another release"), another(), "", "kept by another release"),
+        ("upgrade", Kept(another(), None), another(), "", ""),
+        ("upgrade", Kept(another(), None), another("/opt/b", "vllm==2"), "chat", ""),
+        (
+            "upgrade",
+            Kept(another(), None),
+            another(requirement="vllm==2"),
+            "",
+            "/opt/a is the environment",
+        ),
+        ("upgrade", Kept(another(), None), another("/opt/b", "vllm==2"), "other", "chat would be served otherwise"),
+        ("upgrade", Kept(another(services=""), None), another(), "chat", "the service that was alone would be served"),
+        ("rollback", Kept(another(), None), None, "", "no earlier plan is kept here"),
+        ("rollback", Kept(another(), another("/opt/b", "vllm==2")), None, "", ""),
+        ("rollback", Kept(another(), another(nodes=3)), None, "", "for 3 nodes, the inventory has 2"),
+        ("rollback", Kept(another(), another("/opt/b", "vllm==2")), None, "other", "chat would be served otherwise"),
+    ],
+)
+def test_what_is_refused(kind: str, there: Kept, planned: NodePlan | None, service: str, says: str) -> None:
+    if not says:
+        kept.check_way_back(kind, there, planned, 2, service)
+        return
+    with pytest.raises(SparkError) as refused:
+        kept.check_way_back(kind, there, planned, 2, service)
+    assert says in str(refused.value)
+
+
+def test_the_call(monkeypatch, tmp_path):
+    monkeypatch.setattr(kept, "DIRECTORY", str(tmp_path))
+    served = serving(chat="a").as_dict()
+    planned = replace(serving(code="a"), identity="b").as_dict()
+    assert run_call("kept_plan", {"plan": served})[0]["changed"]
+    assert not run_call("kept_plan", {"plan": served})[0]["changed"]
+    assert run_call("kept_plan", {"plan": served, "images": {"x": "sha256:1"}})[0]["changed"]
+    result, _failed = run_call("kept_plan", {"state": "read"})
+    assert (result["current"], result["previous"]) == ({**served, "image_ids": {"x": "sha256:1"}}, None)
+    result, _failed = run_call("kept_plan", {"state": "read", "plan": planned})
+    assert (result["differing"], result["services"]) == (["chat", "code"], ["chat", "code"])
+    assert run_call("kept_plan", {"state": "read", "change": "rollback", "nodes": 2})[1], "there is no earlier plan"
+    assert run_call("kept_plan", {"state": "restored", "plan": planned, "previous": served})[0]["changed"]
+    assert run_call("kept_plan", {"plan": {}})[1]
+    assert run_call("kept_plan", {"state": "absent"})[0]["changed"]

@@ -7,8 +7,6 @@
 from __future__ import annotations
 
 import http.server
-import os
-import pwd
 import shutil
 import ssl
 import threading
@@ -17,14 +15,10 @@ from contextlib import contextmanager
 
 import model_tree
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import inputs, model_files
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import model_files
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.model_files import Reply
-from ansible_collections.sparkmatrix.cluster.plugins.modules import engine_inputs
-from module_runner import run_module
 
 NAME = "Qwen/Qwen3-8B"
-ME = pwd.getpwuid(os.geteuid()).pw_name
 
 
 def look(place, revision="", **environment):
@@ -233,86 +227,3 @@ def test_authorities_are_those_of_the_engine(monkeypatch, tmp_path, name, folder
     place = tmp_path if folder else tmp_path / "ca.pem"
     look("a/b", HF_ENDPOINT="http://127.0.0.1:9", HF_HOME=str(tmp_path), **{name: str(place)})
     assert asked == [{"cafile": None if folder else str(place), "capath": str(place) if folder else None}]
-
-
-# --- the module ---
-
-
-def run(monkeypatch, runner=lambda _argv: Completed(0, "complete\n"), check=False, **options):
-    monkeypatch.setattr(engine_inputs.command, "run", runner)
-    return run_module(engine_inputs, {"user": ME, "group": ME, **options}, check=check)
-
-
-def test_environments_are_asked_as_their_owner(monkeypatch, tmp_path):
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/python").touch()
-    asked = []
-    environments = [{"path": str(tmp_path), "requirements": ["vllm"]}, {"path": "/nowhere"}]
-    options = {"environments": environments, "oldest_ray": {str(tmp_path): "2.52"}, "question": "print()"}
-    result, failed = run(monkeypatch, lambda argv: asked.append(argv) or Completed(0, "complete\n"), **options)
-    assert not failed
-    assert not result["changed"]
-    assert asked == [["runuser", f"--user={ME}", "--", f"{tmp_path}/bin/python", "-c", "print()", '["vllm"]', "2.52"]]
-    assert result["environments"] == {
-        str(tmp_path): {"owner": ME, "unmet": "complete", "kernels": ""},
-        "/nowhere": {"owner": "root", "unmet": "", "kernels": ""},
-    }
-    result, failed = run(monkeypatch, lambda _argv: Completed(1, "", "no module"), **options)
-    assert failed
-    assert "no module" in result["msg"]
-
-
-@pytest.mark.parametrize(
-    ("installed", "lacks"),
-    [
-        ((), ""),
-        (("python-0.7.2.post1",), "0.7.2.post1"),
-        (("python-0.7.2", "cubin-0.7.2"), "0.7.2"),
-        (("python-0.7.2", "cubin-0.7.2", "jit_cache-0.7.1+cu130"), "0.7.2"),
-        (("python-0.7.2", "cubin-0.7.2", "jit_cache-0.7.2+cu130"), ""),
-    ],
-)
-def test_kernels_that_a_start_would_compile(tmp_path, installed, lacks):
-    for name in installed:
-        (tmp_path / f"lib/python3.12/site-packages/flashinfer_{name}.dist-info").mkdir(parents=True)
-    assert inputs.without_kernels(tmp_path) == lacks
-
-
-def test_what_containers_compile_is_for_root(monkeypatch, tmp_path):
-    asked = []
-    monkeypatch.setattr(engine_inputs, "directory", lambda _module, *words: asked.append(words) or False)
-    assert not run(monkeypatch, kernels="/k")[0]["changed"]
-    assert asked == [("/k", "root", "root", "0700")]
-
-
-def test_the_cache_is_made_once(monkeypatch, tmp_path):
-    options = {"cache": f"{tmp_path}/models/hub"}
-    assert run(monkeypatch, check=True, **options)[0]["changed"]
-    assert not (tmp_path / "models").exists()
-    assert run(monkeypatch, **options)[0]["changed"]
-    assert (tmp_path / "models/hub").stat().st_mode & 0o777 == 0o755
-    assert not run(monkeypatch, **options)[0]["changed"]
-    assert not run(monkeypatch, check=True, **options)[0]["changed"]
-
-
-def test_the_service_user_reads_it(monkeypatch, tmp_path):
-    place = model_tree.model(tmp_path / "a")
-    models = [{"name": str(place)}]
-    refused = Completed(1, f"{place}/config.json\n")
-    result, failed = run(monkeypatch, lambda _argv: refused, models=models)
-    assert not failed
-    assert f"may not read {place}/config.json" in result["models"][0]["problem"]
-    assert not run(monkeypatch, lambda _argv: refused, models=[{**models[0], "contained": True}])[0]["models"][0][
-        "problem"
-    ]
-    assert not run(monkeypatch, lambda _argv: refused, models=models, user="nobody-yet")[0]["models"][0]["problem"]
-    assert not run(monkeypatch, models=models)[0]["models"][0]["problem"]
-
-
-def test_a_cache_on_another_disk_is_given_to_its_user_behind_the_link(monkeypatch, tmp_path):
-    (tmp_path / "disk").mkdir(mode=0o700)
-    (tmp_path / "hub").symlink_to("disk")
-    options = {"cache": f"{tmp_path}/hub"}
-    assert run(monkeypatch, **options)[0]["changed"]
-    assert (tmp_path / "disk").stat().st_mode & 0o777 == 0o755
-    assert not run(monkeypatch, check=True, **options)[0]["changed"]

@@ -14,7 +14,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as r
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Member
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import Stopped
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import Stopped
 
 RAY, ENGINE = "sparkmatrix-ray.service", "sparkmatrix-engine.service"
 

@@ -13,9 +13,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import ray_cluster as rc
 from hypothesis import given
 from hypothesis import strategies as st
+from module_runner import run_call
 
 WANTED = ("10.0.0.1", "10.0.0.2")
-NAMES = {"10.0.0.1": "spark1", "10.0.0.2": "spark2"}
+PLANNED = {"spark1": "10.0.0.1", "spark2": "10.0.0.2"}
 
 
 def nodes(*addresses, dead=()):
@@ -43,7 +44,7 @@ def test_judge(present, missing, duplicate, foreign):
 
 def test_the_sentence_names_hosts():
     verdict = rc.judge(nodes("10.0.0.1", "10.0.0.1", "10.0.0.9"), WANTED, "ConnectionError: x")
-    assert verdict.sentence(NAMES) == (
+    assert verdict.sentence(PLANNED) == (
         "3 nodes are alive, 2 are planned; Ray said: ConnectionError: x; missing: spark2 (10.0.0.2);"
         " there more than once: spark1 (10.0.0.1); not planned: 10.0.0.9"
     )
@@ -86,7 +87,7 @@ class Query:
         self.now += seconds
 
     def read(self, timeout_s=30.0):
-        query = rc.Query("/venv/python", "10.0.0.1:6379", WANTED, {"RAY_AUTH_MODE": "token"}, "svc", timeout_s)
+        query = rc.Query("/venv/python", "10.0.0.1:6379", PLANNED, {"RAY_AUTH_MODE": "token"}, "svc", timeout_s)
         return rc.read(query, self.run, lambda: self.now, self.sleep)
 
 
@@ -108,7 +109,7 @@ def test_a_complete_cluster_is_asked_once():
 def test_a_ray_in_a_container_is_asked_there():
     """Its environment has the token's path already, and only root may talk to Docker."""
     query = Query(reply(nodes(*WANTED)))
-    wanted = rc.Query("python3", "10.0.0.1:6379", WANTED, {"RAY_AUTH_MODE": "token"}, "svc", 30.0, "sparkmatrix-ray")
+    wanted = rc.Query("python3", "10.0.0.1:6379", PLANNED, {"RAY_AUTH_MODE": "token"}, "svc", 30.0, "sparkmatrix-ray")
     assert rc.read(wanted, query.run, lambda: query.now, query.sleep).complete
     ((argv, environment, user, _timeout_s),) = query.calls
     assert argv[:5] == ["docker", "exec", "sparkmatrix-ray", "python3", "-c"]
@@ -180,3 +181,29 @@ def test_the_script_itself(tmp_path, seconds, count):
     present, error = rc.parse(done.stdout)
     assert len(present or []) == count
     assert error == ("" if count else "ConnectionError: not yet")
+
+
+def waited(monkeypatch, answer, check=False):
+    asked = []
+
+    def read(query):
+        asked.append(query)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(rc, "read", read)
+    request = {"python": "python3", "address": "10.0.0.1:6379", "nodes": PLANNED, "timeout_s": 7}
+    return (*run_call("ray_cluster", request, check=check), asked[0])
+
+
+def test_an_incomplete_cluster_is_a_failure_but_in_check_mode(monkeypatch):
+    result, failed, query = waited(monkeypatch, rc.Verdict(WANTED))
+    assert (failed, result["complete"], result["alive"], query.timeout_s) == (False, True, list(WANTED), 7)
+    verdict = rc.Verdict(WANTED[:1], missing=WANTED[1:])
+    result, failed, _query = waited(monkeypatch, verdict)
+    assert failed and "missing: spark2 (10.0.0.2)" in result["msg"] and result["alive"] == ["10.0.0.1"]
+    result, failed, query = waited(monkeypatch, verdict, check=True)
+    assert (failed, result["complete"], query.timeout_s) == (False, False, 0)
+    assert waited(monkeypatch, SparkError("no python"))[1]
+    assert "no python" in waited(monkeypatch, SparkError("no python"), check=True)[0]["reason"]

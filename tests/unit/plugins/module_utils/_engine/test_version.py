@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import version
-from ansible_collections.sparkmatrix.cluster.plugins.modules import engine_version
-from module_runner import run_module
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Unknown
+from module_runner import run_call
 
 HELP = """\
 usage: vllm serve [model_tag] [options]
@@ -38,7 +39,7 @@ Options:
                                   Tensor parallelism size.
   --backend [pytorch|_autodeploy]
 """
-IMAGE = {"name": "x/y:nightly", "contained": True, "distributions": ["vllm"], "help_words": ["vllm"], "gpus": "all"}
+IMAGE = Unknown("x/y:nightly", contained=True, distributions=("vllm",), help_words=("vllm",))
 
 
 def test_only_the_column_of_options_counts():
@@ -58,7 +59,7 @@ def test_the_question_finds_packages_and_programs_of_its_own_python():
     question = json.dumps([["no-such-package", "pytest"], ["python3", "-c", script]])
     done = command.run([sys.executable, "-c", version.ASK, question])
     answer = version.ask(
-        {**IMAGE, "contained": False, "name": "/venv"}, lambda _argv: done, user="sparkmatrix", home="/home"
+        replace(IMAGE, contained=False, name="/venv"), lambda _argv: done, user="sparkmatrix", home="/home"
     )
     assert answer.version == pytest.__version__
     assert len(answer.options) == 30 and "--option-29" in answer.options
@@ -85,7 +86,7 @@ def test_a_container_is_asked_without_network(gpus, words):
         seen.append(argv)
         return Completed(0, '{"version": "1", "help": ""}')
 
-    version.ask({**IMAGE, "gpus": gpus}, runner, user="u", home="/h")
+    version.ask(replace(IMAGE, gpus=gpus), runner, user="u", home="/h")
     before, asked, after = seen
     named = ["--name", after[-1], "--memory", "16g"]
     start = ["docker", "run", "--rm", *named, "--network", "none", *words, "--entrypoint", "python3"]
@@ -112,20 +113,20 @@ def test_an_environment_is_not_asked_as_root():
         seen.append(argv)
         return Completed(0, '{"version": "1", "help": ""}')
 
-    version.ask({**IMAGE, "contained": False, "name": "/venv"}, runner, user="sparkmatrix", home="/h")
+    version.ask(replace(IMAGE, contained=False, name="/venv"), runner, user="sparkmatrix", home="/h")
     assert seen[0][:7] == ["runuser", "-u", "sparkmatrix", "--", "env", "HOME=/h", "/venv/bin/python"]
 
 
 def test_the_module(monkeypatch, tmp_path):
     monkeypatch.setattr(
-        engine_version.command, "run", lambda _argv, _timeout: Completed(0, '{"version": "0.34.0", "help": ""}')
+        version.command, "run", lambda _argv, _timeout: Completed(0, '{"version": "0.34.0", "help": ""}')
     )
-    one = {**IMAGE, "contained": False, "name": str(tmp_path)}
+    one = vars(replace(IMAGE, contained=False, name=str(tmp_path)))
     given = {"engines": [one], "user": "sparkmatrix", "home": "/h"}
-    result, failed = run_module(engine_version, given)
+    result, failed = run_call("engine_version", given)
     assert not failed and result["engines"] == {str(tmp_path): {"version": "0.34.0", "options": []}}
-    result, failed = run_module(engine_version, given, check=True)
+    result, failed = run_call("engine_version", given, check=True)
     assert not failed and result["engines"] == {}  # nothing is installed there yet
-    monkeypatch.setattr(engine_version.command, "run", lambda _argv, _timeout: Completed(127, "", "not found"))
-    result, failed = run_module(engine_version, given)
+    monkeypatch.setattr(version.command, "run", lambda _argv, _timeout: Completed(127, "", "not found"))
+    result, failed = run_call("engine_version", given)
     assert failed and "cannot be asked which engine it has" in result["msg"]

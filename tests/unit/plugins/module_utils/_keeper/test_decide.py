@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import Report, UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import decide as k
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import Report, UnitReport
 from hypothesis import given
 from hypothesis import strategies as st
 

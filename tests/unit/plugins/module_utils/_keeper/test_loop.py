@@ -18,7 +18,7 @@ from datetime import datetime
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description, Ray
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description, Ray, Settings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Member
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import (
     Answer,
@@ -27,14 +27,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe 
     Target,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.rank import WATCH_S
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import Report, Stopped, UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import loop as keeper_loop
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers as keeper_peers
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import pulse as keeper_pulse
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status as keeper_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import wait as keeper_wait
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import Settings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import Pulse, Sign
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import Report, Stopped, UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.start_times import Told
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import KEPT, Store
 from fake_engine import KEY, fake_engine
@@ -828,12 +827,12 @@ def test_ray_is_asked_for_every_member(tmp_path, monkeypatch):
     class Verdict:
         complete = False
 
-        def sentence(self, names):
-            return f"missing {names['b']}"
+        def sentence(self, nodes):
+            return f"missing {max(nodes)}"
 
     monkeypatch.setattr(keeper_loop.ray_cluster, "read", lambda query: queries.append(query) or Verdict())
     assert keeper_loop._ray(config(tmp_path, ray=ray)) == "Ray is not complete: missing spark2"
-    assert queries[0].addresses == ("a", "b")
+    assert queries[0].nodes == {"spark1": "a", "spark2": "b"}
 
     def no(_query):
         raise SparkError("no python", "/p")

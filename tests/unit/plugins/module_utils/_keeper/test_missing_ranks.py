@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import Report, UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import Gone, Member
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.missing_ranks import Watched
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import Report, UnitReport
 
 RAY = "sparkmatrix-ray.service"
 

@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import progress as p
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.report import UnitReport
 from hypothesis import given
 from hypothesis import strategies as st
 

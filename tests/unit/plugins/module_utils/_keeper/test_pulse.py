@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import STOPPING_S
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import pulse
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import STOPPING_S
 
 
 class Clock:

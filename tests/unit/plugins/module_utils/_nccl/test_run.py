@@ -19,12 +19,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl import collectives, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run import (
-    Account,
     Part,
     Program,
+    Ready,
+    Request,
     argv,
-    look,
     measure,
+    ready,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings, plan
 from engine_plans import node_plans, with_service
@@ -32,11 +33,10 @@ from fabric_inputs import wired
 
 ENVIRONMENT = {"NCCL_NET": "IB", "NCCL_DEBUG": "WARN", "NCCL_DEBUG_FILE": "/tmp/x", "NCCL_SOCKET_IFNAME": "=enP7s7"}
 VENV = Program("/opt/sparkmatrix/engine/bin/python", environment=ENVIRONMENT, home="/var/lib/sparkmatrix/home")
-ACCOUNT = Account("sparkmatrix")
 MOUNTS = (Mount("/a", "/b", True, ""), Mount("/c", "/d", False, ""))
 PLAN = node_plans(2)["spark1"]
 PART = Part(0, 2, "192.168.100.10:29562", 2**20, 2**32, 600)
-
+ASKED = Request(PLAN, PART)
 TOLD = {
     **{"rank": 0, "ranks": 2, "store": "192.168.100.10:29562", "smallest": 2**20, "largest": 2**32, "factor": 4},
     **{"most": 20, "seconds": 2.0, "tests": ["all_gather", "all_reduce"], "timeout": 180},
@@ -54,7 +54,7 @@ def machine(tmp_path: Path, active: Sequence[str] = ()) -> tuple[Machine, list[l
 
 
 def test_a_unit_of_the_engines_slice_in_its_environment() -> None:
-    words = argv(PART, VENV, ACCOUNT)
+    words = argv(ASKED, VENV)
     options, program = words[: words.index("--")], words[words.index("--") + 1 :]
     assert options == [
         *("systemd-run", "--quiet", "--pipe", "--wait", "--collect", "--unit=sparkmatrix-nccl.service"),
@@ -84,10 +84,10 @@ def test_a_unit_of_the_engines_slice_in_its_environment() -> None:
 )
 def test_a_container_that_goes_with_its_unit(image: str, start: Sequence[str]) -> None:
     program = Program("python3", image, "all", ("/dev/infiniband",), MOUNTS, ENVIRONMENT)
-    words = argv(PART, program, ACCOUNT)
+    words = argv(ASKED, program)
     unit, docker = words[: words.index("--")], words[words.index("--") + 1 :]
     assert unit == [
-        *argv(PART, VENV, ACCOUNT)[:9],
+        *argv(ASKED, VENV)[:9],
         '--property=ExecStopPost=-/bin/sh -c "exec /usr/bin/docker rm --force sparkmatrix-nccl >/dev/null 2>&1"',
     ], "Docker's words would hide why the test failed"
     options, (source, told) = docker[: -len(start) - 2], docker[-2:]
@@ -103,9 +103,9 @@ def test_a_container_that_goes_with_its_unit(image: str, start: Sequence[str]) -
 
 
 def test_limits_of_the_user_are_those_of_both() -> None:
-    given = Account("other", memlock="8388608")
-    assert {"--uid=other", "--property=LimitMEMLOCK=8388608"} < set(argv(PART, VENV, given))
-    words = argv(PART, Program("python3", "a/b@sha256:12"), given)
+    given = Request(PLAN, PART, "other", "8388608")
+    assert {"--uid=other", "--property=LimitMEMLOCK=8388608"} < set(argv(given, VENV))
+    words = argv(given, Program("python3", "a/b@sha256:12"))
     assert words[words.index("--ulimit") + 1] == "memlock=8388608"
     assert "--property=LimitMEMLOCK=8388608" in words
     assert words[-4] == "a/b:sha256-12", "a name that Docker knows without a registry"
@@ -113,7 +113,7 @@ def test_limits_of_the_user_are_those_of_both() -> None:
 
 @pytest.mark.parametrize(("timeout_s", "most", "meet"), [(90.5, "90.5", 90.5), (180, "180", 180), (181, "181", 180)])
 def test_ranks_wait_for_each_other_no_longer_than_they_run(timeout_s: float, most: str, meet: float) -> None:
-    words = argv(replace(PART, timeout_s=timeout_s), VENV, ACCOUNT)
+    words = argv(Request(PLAN, replace(PART, timeout_s=timeout_s)), VENV)
     assert f"--property=RuntimeMaxSec={most}" in words
     assert json.loads(words[-1])["timeout"] == meet
 
@@ -144,21 +144,16 @@ def test_look(tmp_path: Path) -> None:
     planned = node_plans(2)["spark1"]
     python = tmp_path / f"{planned.here[0].venv.path}/bin/python".lstrip("/")
     node, called = machine(tmp_path)
-    assert look(planned, node) == {"engine": True, "program": False, "busy": [], "available": 0}
+    assert ready(planned, node) == Ready(True, False)
     units = ("sparkmatrix-engine.service", "sparkmatrix-engine-*.service", "sparkmatrix-nccl.service")
     assert called == [["systemctl", "is-active", "--quiet", unit] for unit in units]
-    assert look(NodePlan("spark1"), node) == {"engine": False, "program": False, "busy": [], "available": 0}
+    assert ready(NodePlan("spark1"), node) == Ready()
     python.parent.mkdir(parents=True)
     python.touch()
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text("MemAvailable:   1024 kB\n")
     node, _called = machine(tmp_path, ["sparkmatrix-engine.service"])
-    assert look(planned, node) == {
-        "engine": True,
-        "program": True,
-        "busy": ["sparkmatrix-engine.service"],
-        "available": 2**20,
-    }
+    assert ready(planned, node) == Ready(True, True, ("sparkmatrix-engine.service",), 2**20)
 
 
 def test_a_container_needs_what_it_mounts_too(tmp_path: Path) -> None:
@@ -169,10 +164,10 @@ def test_a_container_needs_what_it_mounts_too(tmp_path: Path) -> None:
         return Completed(0, json.dumps([{"Id": "sha256:1", "RepoTags": []}])) if words[0] == "docker" else Completed(3)
 
     node = Machine(root=str(tmp_path), runner=runner)
-    assert look(planned, node)["program"] is False
+    assert not ready(planned, node).program
     for mount in planned.here[0].mounts:
         (tmp_path / mount.source.lstrip("/")).mkdir(parents=True, exist_ok=True)
-    assert look(planned, node)["program"] is True
+    assert ready(planned, node).program
 
 
 def fabric(tmp_path: Path) -> list[Path]:
@@ -201,11 +196,11 @@ def test_figures_of_rank_0_and_what_each_half_has_moved(tmp_path: Path, fixtures
         return Completed(0, text)
 
     node, called = machine(tmp_path)
-    answer = measure(PART, PLAN, ACCOUNT, node, runner)
+    answer = measure(ASKED, node, runner)
     assert [one.test for one in answer.results] == ["all_gather", "all_reduce"]
     assert sorted(answer.moved.values()) == [0, 4000]
     assert (answer.rc, answer.trouble, answer.log.transport, called) == (0, "", "NET/Socket", [])
-    other = measure(replace(PART, rank=1), PLAN, ACCOUNT, node, lambda *_: Completed(0, ""))
+    other = measure(replace(ASKED, part=replace(PART, rank=1)), node, lambda *_: Completed(0, ""))
     assert (other.rc, other.results, other.trouble) == (0, (), "")
     assert document.load(run.Answer, json.loads(json.dumps(document.plain(answer)))) == answer
 
@@ -223,7 +218,7 @@ def test_a_run_that_failed_says_why(tmp_path: Path, fixtures: Path, name: str, t
     text = (fixtures / f"nccl/collectives-{name}.txt").read_text()
     fabric(tmp_path)
     node, _called = machine(tmp_path)
-    answer = measure(PART, PLAN, ACCOUNT, node, lambda *_: Completed(1, text))
+    answer = measure(ASKED, node, lambda *_: Completed(1, text))
     assert (answer.rc, answer.results, set(answer.moved.values())) == (1, (), {0})
     assert trouble in answer.trouble
 
@@ -231,10 +226,10 @@ def test_a_run_that_failed_says_why(tmp_path: Path, fixtures: Path, name: str, t
 def test_what_does_not_end_is_stopped(tmp_path: Path) -> None:
     fabric(tmp_path)
     node, called = machine(tmp_path)
-    answer = measure(PART, PLAN, ACCOUNT, node, lambda *_: Completed(TIMED_OUT, "", "no answer"))
+    answer = measure(ASKED, node, lambda *_: Completed(TIMED_OUT, "", "no answer"))
     assert called == [["systemctl", "stop", "sparkmatrix-nccl.service"]]
     assert "not done after 600 s" in answer.trouble
-    measure(PART, PLAN, ACCOUNT, node, lambda *_: Completed(1, "", "it printed more than 4194304 bytes"))
+    measure(ASKED, node, lambda *_: Completed(1, "", "it printed more than 4194304 bytes"))
     assert called == [["systemctl", "stop", "sparkmatrix-nccl.service"]] * 2
 
 
@@ -242,13 +237,13 @@ def test_a_half_that_counts_nothing_is_told_from_one_that_carried_nothing(tmp_pa
     first, _other = fabric(tmp_path)
     first.unlink()
     node, _called = machine(tmp_path)
-    assert sorted(measure(PART, PLAN, ACCOUNT, node, lambda *_: Completed(0, "")).moved.values()) == [-1, 0]
+    assert sorted(measure(ASKED, node, lambda *_: Completed(0, "")).moved.values()) == [-1, 0]
 
 
 def test_rank_0_that_printed_no_figures(tmp_path: Path) -> None:
     fabric(tmp_path)
     node, called = machine(tmp_path)
-    answer = measure(PART, PLAN, ACCOUNT, node, lambda *_: Completed(0, "it is done"))
+    answer = measure(ASKED, node, lambda *_: Completed(0, "it is done"))
     assert (answer.rc, answer.results, called) == (0, (), [])
     assert answer.trouble == "there is no result of nccl-tests in it; it ends with 'it is done'"
 
@@ -256,7 +251,7 @@ def test_rank_0_that_printed_no_figures(tmp_path: Path) -> None:
 def test_without_the_fabric_nothing_is_started(tmp_path: Path) -> None:
     node, called = machine(tmp_path)
     with pytest.raises(SparkError, match=r"^this node /etc/\S+: there is no fabric fact: "):
-        measure(PART, PLAN, ACCOUNT, node, lambda *_: pytest.fail("it was started"))
+        measure(ASKED, node, lambda *_: pytest.fail("it was started"))
     assert called == []
 
 
@@ -281,8 +276,8 @@ LATE = "it was not done after 600 s, or was ended before (exit code {})"
 def test_the_last_that_a_run_said_of_its_failure(tmp_path: Path, rc: int, text: str, trouble: str) -> None:
     fabric(tmp_path)
     node, _called = machine(tmp_path)
-    assert measure(PART, PLAN, ACCOUNT, node, lambda *_: Completed(rc, text)).trouble == trouble
-    assert measure(PART, PLAN, ACCOUNT, node, lambda *_: Completed(rc, "", text)).trouble == trouble
+    assert measure(ASKED, node, lambda *_: Completed(rc, text)).trouble == trouble
+    assert measure(ASKED, node, lambda *_: Completed(rc, "", text)).trouble == trouble
 
 
 def test_what_a_run_prints_is_limited() -> None:

@@ -11,6 +11,8 @@ import jinja2
 import pytest
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import manifest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.inputs import Model
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Rail
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._artifacts import plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._artifacts.planners import PLANNERS
@@ -56,6 +58,7 @@ def wanted(*states, seed="", sources=None, environment=None, only="", here=(), *
             for host, one in plans.items()
         }
     told = {host: seen(state) if isinstance(state, str) else state for host, state in zip(plans, states)}
+    told = {host: [document.load(Model, one) for one in models] for host, models in told.items()}
     return plan.wanted(plans, told, seed, sources, here)
 
 
@@ -131,7 +134,8 @@ def test_home_is_that_of_who_runs_ansible(monkeypatch):
     one = node_plans(1)["spark1"]
     served = replace(one, models=one.here[0].models, model_cache=one.here[0].model_cache)
     (name,) = {model.name for model in served.models}
-    told = {"models": [{**seen()[0], "name": name, "ref": served.models[0].revision}]}
+    model = {**seen()[0], "name": name, "ref": served.models[0].revision}
+    told = {"changed": False, "environments": {}, "models": [model]}
     variables = {"spark1": {"p": served.as_dict(), "s": told}}
     task = {"ansible_play_hosts_all": ["spark1"], "ansible_play_hosts": ["spark1"], "hostvars": variables}
     options = {"plans": "p", "seen": "s", "sources": {name: "controller:~/x"}}

@@ -7,6 +7,8 @@ from __future__ import annotations
 import time
 from types import SimpleNamespace
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._bench import generator
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import load
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import planner
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._bench import planners
@@ -30,20 +32,13 @@ def swept(**settings):
 
 def repetition(rate, failed=0):
     times = {name: value * 100 / rate for name, value in (("median", 9.0), ("p90", 9.5), ("p99", 9.9))}
-    return {
-        "requests": 2,
-        "failed": failed,
-        "output_rate": rate,
-        "ttft_ms": times,
-        "tpot_ms": times,
-        "goodput": 0.2,
-        "acceptance": None,
-    }
+    made = generator.Repetition(2, failed, 1.0, 512.0, 128.0, rate, times, times, 0.2)
+    return document.plain(made)
 
 
 def judged(*results, earlier=(), **more):
-    items = swept(concurrency=[1], prompt_tokens=[512, 1024])["runs"][HOSTS[0]]
-    served = [{"item": item, "others": 0, "gpu": {}, **more, "measured": one} for item, one in zip(items, results)]
+    runs = swept(concurrency=[1], prompt_tokens=[512, 1024])["runs"]
+    served = [{"others": 0, **more, **one} for one in results]
     return plan(
         "serving_verdicts",
         {
@@ -52,6 +47,7 @@ def judged(*results, earlier=(), **more):
             "measured": {HOSTS[0]: {"results": served}, HOSTS[1]: {"results": []}},
             "earlier": {HOSTS[0]: {"runs": list(earlier), "refused": []}, HOSTS[1]: {"runs": []}},
         },
+        runs=runs,
     )
 
 

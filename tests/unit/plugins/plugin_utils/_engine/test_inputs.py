@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import inputs as found_inputs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import Found
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import (
     Image,
     Model,
@@ -20,10 +23,11 @@ from engine_plans import node_plans, with_service
 from planning import plan as run_planner
 
 PLANS = node_plans(2, model="/models/a")
+NOTHING = {"changed": False, "environments": {}, "models": []}
 
 
 def seen(signature="0a", where="files", problem="", name="/models/a"):
-    return {"name": name, "where": where, "signature": signature, "problem": problem, "remedy": "Copy it"}
+    return found_inputs.Model(name, where, signature, problem, "Copy it")
 
 
 def judge(one, other, plans=PLANS):
@@ -83,7 +87,7 @@ def test_an_image_with_an_old_nccl(version, fabric, told):
         host: with_service(plan, image="x", engine=replace(plan.here[0].engine, env=fabric))
         for host, plan in node_plans(2, runtime="container").items()
     }
-    findings = images.judge(plans, {}, {}, dict.fromkeys(plans, {"x": version} if version else {}))
+    findings = images.judge(plans, dict.fromkeys(plans, Found(nccl={"x": version} if version else {})))
     assert [f.severity for f in findings] == (["warning"] if told else [])
     assert told in "".join(map(str, findings))
     assert not told or findings[0].host == "spark1, spark2"
@@ -93,13 +97,14 @@ def test_an_image_with_an_old_nccl(version, fabric, told):
 def test_it_says_for_all_nodes_whether_any_has_images_or_unknown_versions(part):
     """So that none of them has to ask all others."""
     plans = {**PLANS, "spark2": replace(PLANS["spark2"], **part)}
-    told = {host: {"models": []} for host in plans}
+    told = dict.fromkeys(plans, NOTHING)
     result = run_planner("engine_inputs", {"plans": {h: p.as_dict() for h, p in plans.items()}, "seen": told})
     assert (result["images"], result["unknown"]) == ("images" in part, "unknown" in part)
 
 
 def test_all_nodes_are_refused_at_once():
-    told = {"spark1": {"models": []}, "spark2": {"models": [seen("", problem="there is nothing at this path")]}}
+    lacking = document.plain(seen("", problem="there is nothing at this path"))
+    told = {"spark1": NOTHING, "spark2": {**NOTHING, "models": [lacking]}}
     result = run_planner("engine_inputs", {"plans": {h: p.as_dict() for h, p in PLANS.items()}, "seen": told})
     assert result["failed"]
     assert result["msg"].startswith("The models were refused, and nothing was stopped")

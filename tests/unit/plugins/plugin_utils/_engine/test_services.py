@@ -15,6 +15,7 @@ import pytest
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe as engine_probe
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import Found
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import (
     Cluster,
     Environment,
@@ -240,6 +241,11 @@ def test_containers_with_ray():
 IMAGE = {"runtime": "container", "launch": "native", "image": "x/y:v0.33.0"}
 
 
+def found(own):
+    by_name = {"x/y:v0.33.0": own}
+    return Found(ids=by_name, contents=by_name)
+
+
 @pytest.mark.parametrize(
     "services,ids,named",
     [
@@ -259,8 +265,9 @@ def test_one_image_for_the_ranks_of_a_service(services, ids, named):
     if services[1]["name"] == "small":
         services = [{**services[0], "memory_share": 0.6}, services[1]]
     plans = made(*({**service, **IMAGE} for service in services)).plans
-    seen = {host: {"x/y:v0.33.0": "" if mark == "-" else f"sha256:{mark}"} for host, mark in zip(HOSTS, ids)}
-    findings = images.judge(plans, seen, seen)
+    findings = images.judge(
+        plans, {host: found("" if mark == "-" else f"sha256:{mark}") for host, mark in zip(HOSTS, ids)}
+    )
     assert [finding.host for finding in findings] == [f"engine_services {name}" for name in named]
     for finding in findings:
         assert "docker image rm x/y:v0.33.0" in finding.remedy and "sha256:" in finding.found
@@ -269,10 +276,8 @@ def test_one_image_for_the_ranks_of_a_service(services, ids, named):
 
 def test_images_of_a_service_alone():
     plans = made({**CHAT, **IMAGE}, count=2).plans
-    seen = {"spark1": {"x/y:v0.33.0": "sha256:1"}, "spark2": {}}
-    assert not images.judge(plans, seen, seen)
-    seen = {"spark1": {"x/y:v0.33.0": "sha256:1"}, "spark2": {"x/y:v0.33.0": "sha256:2"}}
-    (finding,) = images.judge(plans, seen, seen)
+    assert not images.judge(plans, {"spark1": found("sha256:1"), "spark2": Found()})
+    (finding,) = images.judge(plans, {"spark1": found("sha256:1"), "spark2": found("sha256:2")})
     assert str(finding.host) == "engine"
     assert "spark1 sha256:1, spark2 sha256:2" in finding.found
 
@@ -280,17 +285,17 @@ def test_images_of_a_service_alone():
 def test_a_plan_is_served_again_from_the_images_that_it_had():
     name = "x/y:v0.33.0"
     fresh = made({**CHAT, **IMAGE}, count=2).plans
-    seen = {"spark1": {name: "sha256:2"}, "spark2": {name: "sha256:2"}}
-    assert not images.judge(fresh, seen, seen)
+    seen = {"spark1": found("sha256:2"), "spark2": found("sha256:2")}
+    assert not images.judge(fresh, seen)
     kept = {
         host: replace(plan, image_ids={name: f"sha256:{number}"})
         for number, (host, plan) in enumerate(fresh.items(), 1)
     }
-    (finding,) = images.judge(kept, seen, seen)
+    (finding,) = images.judge(kept, seen)
     assert (finding.host, finding.severity) == ("spark1", "warning")
     assert "that was sha256:1, which is gone, and this is sha256:2" in finding.found
     # Not there yet: it is fetched, and seen then.
-    assert not images.judge(kept, {"spark1": {name: ""}}, {"spark1": {name: ""}})
+    assert not images.judge(kept, {"spark1": found("")})
 
 
 def test_an_entry_over_the_common_options():

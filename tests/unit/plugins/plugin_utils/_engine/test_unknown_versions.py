@@ -7,6 +7,7 @@ from __future__ import annotations
 """Images and versions without an option table: what is refused at once, and what after the engine was asked."""
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.version import Answer
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
     consent,
     option_tables,
@@ -110,33 +111,33 @@ def test_only_what_has_no_table_is_asked():
 
 
 def test_a_known_version_is_held_to_its_table():
-    assert judged({"version": "0.33.0", "options": []}) == []
-    (finding,) = judged({"version": "0.33.0", "options": []}, options={"max-num-seq": 3})
+    assert judged(Answer("0.33.0")) == []
+    (finding,) = judged(Answer("0.33.0"), options={"max-num-seq": 3})
     assert "no option --max-num-seq, it is an abbreviation" in finding.found and "asked on spark1" in finding.found
-    (finding,) = judged({"version": "0.33.0+nv25.11", "options": []}, environment={"VLLM_NO_SUCH": "1"})
+    (finding,) = judged(Answer("0.33.0+nv25.11"), environment={"VLLM_NO_SUCH": "1"})
     assert "no variable VLLM_NO_SUCH" in finding.found
 
 
 def test_a_version_without_a_table_is_held_to_its_own_parser():
     names = [*option_tables.load("vllm", "0.33.0").options]
-    assert judged({"version": "0.99.0", "options": names}) == []
-    (finding,) = judged({"version": "0.99.0", "options": names}, options={"foo_bar": 2, "limit_mm_per_prompt.video": 0})
+    assert judged(Answer("0.99.0", tuple(names))) == []
+    (finding,) = judged(Answer("0.99.0", tuple(names)), options={"foo_bar": 2, "limit_mm_per_prompt.video": 0})
     assert (finding.severity, finding.remedy) == ("error", "Leave it out")
     assert "vLLM 0.99.0 has no option --foo-bar" in finding.found
 
 
 def test_an_engine_that_lists_nothing_is_a_warning():
-    (finding,) = judged({"version": "0.99.0", "options": []})
+    (finding,) = judged(Answer("0.99.0"))
     assert finding.severity == "warning"
 
 
 def test_an_image_whose_name_tells_nothing_is_asked_whether_it_has_a_known_hole():
-    (finding,) = judged({"version": "0.17.1", "options": [*option_tables.load("vllm", "0.33.0").options]})
+    (finding,) = judged(Answer("0.17.1", tuple(option_tables.load("vllm", "0.33.0").options)))
     assert "CVE-2026-27893" in finding.found and finding.severity == "warning"
 
 
 def test_an_image_without_the_engine():
-    (finding,) = judged({"version": "", "options": []})
+    (finding,) = judged(Answer(""))
     assert "it has no vLLM" in finding.found and finding.severity == "error"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import decide
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json as decide
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._keeper import ranges as r
 
 ROLE = Path(r.__file__).resolve().parents[3] / "roles/engine"

@@ -19,7 +19,7 @@ from planning import plan as run
 
 FACTS = {host: fact.as_dict() for host, fact in plan(wired("spark1.0 spark2.0"), Settings()).facts.items()}
 
-READY = {"ready": {"engine": True, "program": True, "busy": [], "available": 100 * 2**30}}
+READY = {"engine": True, "program": True, "busy": [], "available": 100 * 2**30}
 PART = {
     **{"ranks": 2, "smallest": 2**20, "largest": 2**32, "timeout_s": 600.0, "factor": 4, "most": 20, "seconds": 2.0},
     "tests": list(TESTS),
@@ -57,9 +57,8 @@ def test_each_node_gets_its_part(options: dict[str, Any], port: int, fields: dic
 @pytest.mark.parametrize(
     ("looks", "options", "reason"),
     [
-        ({"ready": {**READY["ready"], "engine": False}}, {}, "the plan has no engine, whose Python or image would run"),
+        ({**READY, "engine": False}, {}, "the plan has no engine, whose Python or image would run"),
         ({"changed": False, "skipped": True}, {}, "the plan has no engine, whose Python or image would run"),
-        ({"ready": None}, {}, "the plan has no engine, whose Python or image would run"),
         (READY, {"forks": 1}, "all ranks must run at the same time, and Ansible runs 1 at once (set --forks 2)"),
     ],
 )
@@ -85,7 +84,7 @@ def test_what_the_ranks_measured_is_judged() -> None:
     )
     answer = Answer(0, (results.Results("all_gather", (row,), 2, average_gbs=22),), log.parse(text), moved)
     answers = {"spark1": answer, "spark2": Answer(0, (), log.parse(text), moved)}
-    measured = {host: {"answer": document.plain(one), "changed": False} for host, one in answers.items()}
+    measured = {host: {**document.plain(one), "changed": False} for host, one in answers.items()}
     found = run("nccl_verdicts", {"facts": FACTS, "measured": measured}, limits={"nccl_pair_gbs": 22.5})
     assert found["lines"] == ["all_gather between 2 ranks: 23 GB/s with 4 GiB, 22 on average, over NET/IB"]
     assert [(one["check"], one["outcome"], one["found"]) for one in found["part"]["verdicts"]] == [
@@ -101,7 +100,7 @@ def test_what_the_ranks_measured_is_judged() -> None:
     assert [one["found"] for one in refused["part"]["verdicts"]] == ["NCCL was not measured: the engine is running"]
 
 
-@pytest.mark.parametrize("answer", [{"changed": False, "skipped": True}, {"answer": None}])
+@pytest.mark.parametrize("answer", [{"changed": False, "skipped": True}, {"rc": None}])
 def test_machines_without_an_answer_were_not_measured(answer: dict[str, Any]) -> None:
     found = run("nccl_verdicts", {"facts": FACTS, "measured": dict.fromkeys(FACTS, answer)})
     (one,) = found["part"]["verdicts"]

@@ -8,22 +8,22 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run import Part
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run import Part, Ready
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings, plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._nccl.schedule import Schedule, Sizes, schedule
 from fabric_inputs import wired
 
 GIB = 2**30
-READY = {"engine": True, "program": True, "busy": [], "available": 100 * GIB}
+READY = Ready(True, True, (), 100 * GIB)
 HOSTS = ("spark1", "spark2")
 FACTS = plan(wired("spark1.0 spark2.0"), Settings()).facts
 THREE = {**FACTS, "spark3": FACTS["spark2"]}
-BUSY = {"spark2": {"busy": ["sparkmatrix-engine.service"]}}
+BUSY = {"spark2": {"busy": ("sparkmatrix-engine.service",)}}
 
 
 def scheduled(count: int = 2, ready: Any = None, **changes: Any) -> Schedule:
     facts = dict(list(THREE.items())[:count])
-    looks = {host: {**READY, **(ready or {}).get(host, {})} for host in facts}
+    looks = {host: replace(READY, **(ready or {}).get(host, {})) for host in facts}
     options = {"head": "spark1", "sizes": Sizes(2**20, 4 * GIB), "forks": 5, "port": 29562, "timeout_s": 600, **changes}
     return schedule(facts, looks, **options)
 
@@ -83,11 +83,3 @@ SIZES = "benchmark_nccl_smallest_mib has to be 1 or more, and benchmark_nccl_lar
 def test_reasons_not_to_measure(changes: dict[str, Any], reason: str) -> None:
     made = scheduled(**changes)
     assert made == Schedule({}, reason)
-
-
-def test_a_machine_of_which_nothing_was_seen_can_do_nothing() -> None:
-    sizes = Sizes(2**20, 4 * GIB)
-    for seen, reason in (({}, NO_ENGINE), ({"engine": True}, NO_PROGRAM), ({"engine": True, "program": True}, NO_ROOM)):
-        looks = dict.fromkeys(FACTS, seen)
-        made = schedule(FACTS, looks, head="spark1", sizes=sizes, forks=5, port=29562, timeout_s=600)
-        assert made == Schedule({}, f"{reason}all machines")

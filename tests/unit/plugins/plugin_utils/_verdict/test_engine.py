@@ -4,6 +4,10 @@
 
 from __future__ import annotations
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import Answer
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.ray_cluster import Counted
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.smoke import Smoked, Tried
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.wait import Answered
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules import limits
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import engine
 from engine_plans import cluster_plans
@@ -12,17 +16,16 @@ from rules import hold, of_verdicts
 PLANS = cluster_plans(2)
 HEAD = PLANS["spark1"].heads[0]
 LOW = PLANS["spark1"].here[0].expectation.low
-ITEM = {"instance": HEAD.instance, "model": HEAD.model}
 FIRST, SECOND = "rocep1s0f0", "roceP2p1s0f0"
 
 
 def answered(rate=LOW + 1, **more):
-    answer = {"model": HEAD.model, "measured": f"32 tokens in 1 s, {rate} tokens/s", "tokens_per_s": rate}
-    return {"item": ITEM, "ready": True, "answer": answer, "access": 401, **more}
+    answer = Answer(HEAD.model, "", 32, 1.0, 0.1, rate, measured=f"32 tokens in 1 s, {rate} tokens/s")
+    return Answered(ready=True, answer=answer, **{"access": 401, **more})
 
 
 def failed(message, **more):
-    return {"item": ITEM, "msg": message, **more}
+    return Answered(failed=True, msg=message, **more)
 
 
 def judged(*, answer=None, tried=(), moved=None, ray=None, filters=None, gateway=()):
@@ -39,10 +42,10 @@ def judged(*, answer=None, tried=(), moved=None, ray=None, filters=None, gateway
     }
     asked = engine.Asked(
         answers={"spark1": [answered() if answer is None else answer]},
-        smoke={"spark1": [{"item": ITEM, "tried": tried}]},
+        smoke={"spark1": [Smoked(tuple(tried))]},
         before=before,
         after=after,
-        ray={"spark1": ray or {"complete": True, "alive": ["10.0.0.1", "10.0.0.2"]}},
+        ray={"spark1": ray or Counted(True, ("10.0.0.1", "10.0.0.2"))},
         filters={"spark1": {}, "spark2": {}} if filters is None else filters,
         gateway={"spark1": gateway},
     )
@@ -51,9 +54,7 @@ def judged(*, answer=None, tried=(), moved=None, ray=None, filters=None, gateway
 
 
 def test_a_healthy_cluster_has_passed_everything():
-    tried = [{"kind": "chat", "outcome": "ok", "seconds": 0.1, "found": "an answer"}]
-    gateway = [{"item": {"model": HEAD.model}, "ready": True, "answer": answered()["answer"]}]
-    found = judged(tried=tried, gateway=gateway)
+    found = judged(tried=[Tried("chat", "ok", 0.1, "an answer")], gateway=[answered()])
     assert {one.outcome for one in found.values()} == {"pass"}
     assert {check for check, _host in found} == {
         "answer",
@@ -70,7 +71,7 @@ def test_a_healthy_cluster_has_passed_everything():
 
 def test_a_kind_that_is_not_offered_is_no_verdict():
     tried = [
-        {"kind": kind, "outcome": outcome, "seconds": 0.1, "found": "x"}
+        Tried(kind, outcome, 0.1, "x")
         for kind, outcome in (("vision", "not offered"), ("json", "failed"), ("tool", "not judged"))
     ]
     found = judged(tried=tried)
@@ -79,8 +80,7 @@ def test_a_kind_that_is_not_offered_is_no_verdict():
 
 
 def test_nothing_is_said_of_what_was_not_there_to_ask():
-    skipped = {"skipped": True}
-    found = judged(ray=skipped, filters={"spark1": skipped}, gateway=[skipped], moved={})
+    found = judged(ray=Counted(), filters={"spark1": {"skipped": True}}, gateway=[Answered()], moved={})
     assert {check for check, _host in found} == {"answer", "key", "speed", "rdma_used"}
 
 
@@ -114,23 +114,21 @@ def test_cables_to_nodes_without_the_service_carry_nothing_of_it():
     assert [one.outcome for one in found] == ["pass"] * 4
 
 
-MEASURED = answered()["answer"]
 # Arguments of judged(); what is found is in the fixtures.
 MORE = {
     "all is well": {},
     "no answer": {"answer": failed("no token: it ran out of memory")},
     "a wrong key gets in": {"answer": failed("a wrong key got HTTP 200", failed_at="access")},
     "it failed at something else": {"answer": failed("no answer in time", failed_at="answer")},
-    "check mode": {"answer": {"item": ITEM, "ready": False, "reason": "check mode"}},
-    "it was not asked": {"answer": {"item": ITEM}},
-    "another service was asked": {"answer": {**answered(), "item": {**ITEM, "instance": "other"}}},
+    "check mode": {"answer": Answered(reason="check mode")},
+    "it was not asked": {"answer": Answered()},
     "the key was not tried": {"answer": answered(access=0)},
     "no rate": {"answer": answered(0)},
     "just the expected rate": {"answer": answered(LOW)},
     "below the expected rate": {"answer": answered(LOW - 0.1)},
     "smoke tests": {
         "tried": [
-            {"kind": kind, "outcome": outcome, "seconds": 0.1, "found": f"{kind} said"}
+            Tried(kind, outcome, 0.1, f"{kind} said")
             for kind, outcome in (("chat", "ok"), ("json", "failed"), ("tool", "not judged"), ("vision", "not offered"))
         ]
     },
@@ -145,17 +143,16 @@ MORE = {
     "counted back": {"moved": {"spark1": (-0.0005, 5), "spark2": (5, 5)}},
     "not read": {"moved": {"spark1": (500, 500)}},
     "one half per machine": {"moved": {"spark1": (500,), "spark2": (500,)}},
-    "Ray has lost one": {"ray": {"complete": False, "alive": ["10.0.0.1"], "msg": "1 of 2 nodes"}},
-    "Ray does not say why": {"ray": {"complete": False, "alive": [], "reason": "check mode"}},
-    "Ray was not asked": {"ray": {"changed": False}},
-    "Ray fails": {"ray": {"msg": "no answer"}},
-    "Ray is not there": {"ray": {"skipped": True, "msg": "x"}},
+    "Ray has lost one": {"ray": Counted(False, ("10.0.0.1",), msg="1 of 2 nodes")},
+    "Ray does not say why": {"ray": Counted(reason="check mode")},
+    "Ray was not asked": {"ray": Counted()},
+    "Ray fails": {"ray": Counted(msg="no answer")},
     "a filter is off": {"filters": {"spark1": {}, "spark2": {"msg": "the kernel lacks the table"}}},
     "a filter was not asked": {"filters": {"spark1": {"skipped": True, "msg": "x"}, "spark2": {}}},
     "no filter": {"filters": {}},
-    "the gateway answers": {"gateway": [{"item": {"model": "m"}, "answer": MEASURED}]},
-    "the gateway does not": {"gateway": [{"item": {"model": "m"}, "msg": "nothing listens"}, {"msg": "x"}]},
-    "the gateway was not asked": {"gateway": [{"skipped": True, "msg": "x"}, {"item": ITEM}]},
+    "the gateway answers": {"gateway": [answered()]},
+    "the gateway does not": {"gateway": [failed("nothing listens")]},
+    "the gateway was not asked": {"gateway": [Answered()]},
 }
 
 
@@ -168,12 +165,9 @@ def test_what_is_found_of_every_answer():
 
 def test_the_document_has_what_was_judged():
     tried = [
-        {"kind": kind, "outcome": outcome, "seconds": 0.25, "found": f"{kind} said"}
+        Tried(kind, outcome, 0.25, f"{kind} said")
         for kind, outcome in (("chat", "ok"), ("json", "failed"), ("tool", "not judged"))
     ]
-    asked = engine.Asked(
-        smoke={"spark1": [{"item": {"instance": "other"}, "tried": []}, {"item": ITEM, "tried": tried}]}
-    )
-    found = engine.smoked(PLANS, asked)
+    found = engine.smoked(PLANS, engine.Asked(smoke={"spark1": [Smoked(tuple(tried))]}))
     assert [(one.kind, one.ok, one.seconds) for one in found] == [("chat", True, 0.25), ("json", False, 0.25)]
     assert {one.service for one in found} == {HEAD.name}

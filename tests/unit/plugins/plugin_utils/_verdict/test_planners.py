@@ -12,6 +12,8 @@ from xml.etree import ElementTree
 import preflight_inputs
 import pytest
 import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Limit, Machine, Rdma, load
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import planner
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import verdict
@@ -158,7 +160,7 @@ def test_what_failed_on_a_node_passes_the_border():
 
 
 ANSWERED = {
-    "results": [{"item": ITEM, "ready": True, "answer": {"model": "m", "measured": "8 tokens", "tokens_per_s": 0}}]
+    "results": [{"item": ITEM, "ready": True, "answer": document.plain(probe.Answer("m", "", 8, 1.0, 1.0, 0.0))}]
 }
 WRITTEN = planners.part(rdma=[Rdma("spark1", "spark2", ("rocep1s0f0",), "write", 100.0)], verdicts=[SLOW])
 PINGED = planners.part(rdma=[Rdma("spark1", "spark2", ("rocep1s0f0",), "ping", 30.0)])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import report as r
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import report as r
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Diff, Flag, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
@@ -30,8 +32,63 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store 
     VERIFIED,
     Stop,
     Store,
+    stamp,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import Result, Service, Wanted
+
+
+@dataclass(frozen=True)
+class Request:
+    """Units of a ``kind``: a keeper starts ranks, and an engine is a rank. ``absent`` stops them and forgets what the
+    keepers have kept; unit files are left to ``managed_files``. ``keep``: units that are left as they are. ``service``:
+    the unit of this service alone, which need not be on this node. ``by`` and ``user``: the playbook that stops the
+    keepers, and who runs it; ``sparkmatrix status`` names them."""
+
+    kind: str = field(metadata=document.one_of("engine", "keeper"))
+    state: str = field(metadata=document.one_of("started", "stopped", "absent"))
+    keep: tuple[str, ...] = ()
+    service: str = ""
+    by: str = ""
+    user: str = ""
+    return_after: float = 0.0  # seconds after which the node starts what was stopped again; 0: never
+    timeout: float = 90.0  # seconds that one unit may take
+
+
+@dataclass
+class Units:
+    """``descriptions``: files about the services of the units. ``services``: names of those that this node takes part
+    in; one that is alone has none. ``ray``: whether ranks of the service that was stopped are in this node's Ray."""
+
+    changed: Flag
+    units: list[Words]
+    descriptions: list[Words]
+    services: list[Words]
+    ray: Flag
+    diff: Diff
+
+
+def ensure(request: Request, check: bool) -> Units:
+    """Find the units of all services that are here, also of those that the inventory no longer names, and bring them
+    into a state."""
+    ray = request.state == "stopped" and bool(request.service) and over_ray(request.service)
+    outcome = bring(
+        request.kind,
+        request.state,
+        keep=request.keep,
+        only=request.service,
+        timeout_s=request.timeout,
+        return_s=request.return_after,
+        stop=Stop(stamp(time.time()), request.by, request.user) if request.by else None,
+        check_mode=check,
+    )
+    return Units(
+        outcome.changed,
+        outcome.units,
+        descriptions(outcome.units),
+        [name for name in engine_names.instances() if name],
+        ray,
+        [{"before": outcome.before, "after": outcome.after}],
+    )
 
 
 @dataclass

@@ -16,12 +16,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import units as engine_units
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Member
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import units as engine_units
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Stop, Store
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import Result
+from module_runner import run_call
 
 LOADED = """\
 sparkmatrix-keeper-old.service loaded active running Start the ranks
@@ -167,3 +168,26 @@ def test_peers_ask_for_the_service_that_spans_nodes(tmp_path):
     assert engine_rank.config(root) == "/etc/sparkmatrix/engine-c.json"
     (directory / "engine.json").write_text(described(nodes=1))
     assert engine_rank.config(root) == paths.ENGINE
+
+
+def test_nothing_is_stopped_where_the_description_is_damaged(monkeypatch):
+    """Whether its ranks are in Ray would not be known."""
+    calls = []
+
+    def bring(kind, state, **options):
+        calls.append((kind, state, options["keep"]))
+        return engine_units.Outcome(True, ["sparkmatrix-keeper-chat.service"], {"a": 1}, {"a": 2})
+
+    monkeypatch.setattr(engine_units, "bring", bring)
+    result, failed = run_call("engine_units", {"kind": "keeper", "state": "absent", "keep": ["k"]})
+    assert (failed, result["descriptions"], result["ray"]) == (False, ["/etc/sparkmatrix/engine-chat.json"], False)
+    assert calls == [("keeper", "absent", ("k",))]
+    stop = {"kind": "keeper", "state": "stopped", "service": "chat"}
+    monkeypatch.setattr(engine_units, "over_ray", lambda service: service == "chat")
+    assert run_call("engine_units", stop)[0]["ray"]
+
+    def damaged(_service):
+        raise SparkError("the description of the engine is damaged", "engine-chat.json")
+
+    monkeypatch.setattr(engine_units, "over_ray", damaged)
+    assert run_call("engine_units", stop)[1] and len(calls) == 2

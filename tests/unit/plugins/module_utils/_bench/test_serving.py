@@ -8,12 +8,11 @@ import json
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._bench import surroundings
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._bench.generator import Outcome, Repetition
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._bench import serving, surroundings
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._bench.generator import Generator, Outcome, Repetition
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_health import Clocks
-from ansible_collections.sparkmatrix.cluster.plugins.modules import serving_bench
 from fake_engine import KEY, MODEL, fake_engine
-from module_runner import run_module
+from module_runner import run_call
 
 POINT = {"concurrency": 2, "prompt_tokens": 64, "output_tokens": 16, "requests": 4, "repetitions": 1, "seed": 7}
 TIMES = {"median": 45.0, "p90": 46.0, "p99": 47.0}
@@ -27,12 +26,12 @@ def bench(tmp_path, monkeypatch):
     key_file.write_text(f'VLLM_API_KEY="{KEY}"\n')
     started = []
 
-    def measure(place, load, point):
-        started.append((place, load, point))
+    def measure(load):
+        started.append(load)
         return Outcome((REPETITION,))
 
-    monkeypatch.setattr(serving_bench.generator, "measure", measure)
-    monkeypatch.setattr(serving_bench.keeper_status, "check", lambda _service: None)
+    monkeypatch.setattr(serving.generator, "measure", measure)
+    monkeypatch.setattr(serving.status, "check", lambda _service: None)
 
     def run(port, check=False, **options):
         described = {"host": "127.0.0.1", "port": port, "model": MODEL, "key_file": str(key_file)}
@@ -43,20 +42,21 @@ def bench(tmp_path, monkeypatch):
             "point": POINT,
             **options,
         }
-        return (*run_module(serving_bench, arguments, check=check), started)
+        return (*run_call("serving_bench", arguments, check=check), started)
 
     return run
 
 
 def test_what_was_measured_and_under_which_circumstances(bench):
     with fake_engine() as engine:
-        result, failed, ((place, load, point),) = bench(engine.port, goodput=["ttft:2000"], timeout=60)
+        result, failed, (load,) = bench(engine.port, goodput=["ttft:2000"], timeout=60)
     assert not failed and not result["changed"]
-    assert result["measured"]["repetitions"][0]["output_rate"] == 32
-    assert (result["gpu"], result["seconds"] >= 0) == ({}, True)
-    assert (place.user, place.environment, place.container) == ("sparkmatrix", {"OMP_NUM_THREADS": "1"}, "")
-    assert (load.target.model, load.target.key, load.tokenizer.name) == (MODEL, KEY, "/models/tiny")
-    assert (load.goodput, load.timeout_s, point.concurrency) == (("ttft:2000",), 60, 2)
+    assert result["repetitions"][0]["output_rate"] == 32
+    assert result["gpu"] == {"mhz": None, "celsius": None, "slowed": []}
+    environment = {"OMP_NUM_THREADS": "1"}
+    assert load.generator == Generator("/models/tiny", user="sparkmatrix", environment=environment)
+    assert (load.target.model, load.target.key) == (MODEL, KEY)
+    assert (load.goodput, load.timeout_s, load.point.concurrency) == (("ttft:2000",), 60, 2)
     assert KEY not in json.dumps(result)
 
 
@@ -69,16 +69,16 @@ def test_nothing_is_loaded_where_nobody_answers(bench, monkeypatch):
     def stopped(_service):
         raise SparkError("Stopped by stop.yml", "sparkmatrix-keeper.service", "Start it")
 
-    monkeypatch.setattr(serving_bench.keeper_status, "check", stopped)
+    monkeypatch.setattr(serving.status, "check", stopped)
     result, failed, started = bench(port)
     assert not failed and not started
-    assert (result["measured"]["repetitions"], result["others"]) == ([], None)
+    assert (result["repetitions"], result["others"]) == ([], None)
     assert "Stopped by stop.yml" in result["silent"]
 
 
 def test_check_mode_asks_nobody(bench):
     result, failed, started = bench(1, check=True)
-    assert (failed, started, "measured" in result) == (False, [], False)
+    assert (failed, started, result["repetitions"]) == (False, [], [])
 
 
 @pytest.mark.parametrize(
@@ -115,17 +115,7 @@ def test_the_gpu_under_load():
     )
     with surroundings.Gpu(lambda: next(looks), every_s=0.001) as gpu:
         gpu._thread.join(5)
-    assert gpu.seen() == {"mhz": 1800, "celsius": 83, "slowed": ["hardware thermal slowdown"]}
+    assert gpu.seen() == surroundings.GpuSeen(1800, 83, ("hardware thermal slowdown",))
     with surroundings.Gpu(lambda: None, every_s=0.001) as none:
         pass
-    assert none.seen() == {}
-
-
-def test_the_tokenizer_of_a_pinned_model_is_its_snapshot(tmp_path):
-    commit = "a" * 40
-    snapshot = tmp_path / "hub/models--Qwen--Qwen3-8B/snapshots" / commit
-    assert surroundings.tokenizer("Qwen/Qwen3-8B", commit, str(tmp_path)) == "Qwen/Qwen3-8B"
-    snapshot.mkdir(parents=True)
-    assert surroundings.tokenizer("Qwen/Qwen3-8B", commit, str(tmp_path)) == str(snapshot)
-    assert surroundings.tokenizer("Qwen/Qwen3-8B", "main", str(tmp_path)) == "Qwen/Qwen3-8B"
-    assert surroundings.tokenizer("/models/qwen", commit, str(tmp_path)) == "/models/qwen"
+    assert none.seen() == surroundings.GpuSeen()
