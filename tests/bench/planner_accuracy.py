@@ -18,9 +18,9 @@ from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "collections"))
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Parallel
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import memory_fit as fit
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import Parallel
 
 LLAMA_8B = Architecture(layers=32, attention_heads=32, kv_heads=8, head_dim=128)
 QWEN_235B = Architecture(layers=94, attention_heads=64, kv_heads=4, head_dim=128)

@@ -23,9 +23,9 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "collections"))
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Parallel
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import memory_fit as fit
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import model as engine_model
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import Parallel
 
 SIZE = 256 * 1024**2
 CONTEXT = 1024

@@ -78,11 +78,22 @@ class Member:
 
 @dataclass(frozen=True)
 class Parallel:
+    """How the model is split over the nodes."""
+
     tensor: int
     pipeline: int
-    data: int
-    expert: bool
     reason: str
+    data: int = 1
+    expert: bool = False
+
+    @property
+    def ranks(self) -> int:
+        return self.tensor * self.pipeline * self.data
+
+    @property
+    def replicas_of_one(self) -> bool:
+        """Every node holds a whole model."""
+        return self.data > 1 and self.tensor * self.pipeline == 1
 
 
 @dataclass(frozen=True)

@@ -676,7 +676,7 @@ def _tight(job: Job) -> Iterator[Finding]:
     if job.budget and job.budget.verdict == "tight":
         yield Finding(
             job.where,
-            f"memory is tight: {job.budget.sentence()}: {'; '.join(job.budget.reasons)}",
+            f"memory is tight: {job.budget.sentence}: {'; '.join(job.budget.reasons)}",
             f"If the engine does not start, lower {job.names['context']} or {job.names['concurrency']}"
             if job.budget.load_peak + job.budget.host <= job.budget.total
             else "Watch memory and swap while it loads; more nodes or a smaller quantization take less",

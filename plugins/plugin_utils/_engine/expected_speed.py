@@ -11,8 +11,8 @@ tokens/s); published runs of one model differ by a factor of three, so the band 
 
 from __future__ import annotations
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Parallel
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import Parallel
 
 BANDWIDTH = 273e9  # bytes/s of GB10's memory
 EFFICIENCY = 0.62

@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Memory, Parallel
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
     image_build,
@@ -96,8 +97,8 @@ class Job:
     architecture: Architecture
     weights: Weights
     shaped: bool = False  # architecture and weights are the model's own files', not the recipe's
-    parallel: parallelism.Parallel | None = None  # once it is known, as the next
-    budget: memory_fit.Budget | None = None  # of the smallest node; none on a CPU
+    parallel: Parallel | None = None  # once it is known, as the next
+    budget: Memory | None = None  # of the smallest node; none on a CPU
     ways: tuple[str, ...] = ()  # settings with which it would fit where it does not, each alone
     others: tuple[str, ...] = ()  # what else would do, in words
     spelled: Mapping[str, Any] = field(default_factory=dict)  # the options, from memory_options
@@ -284,7 +285,7 @@ def share_of_node(job: Job, total: int, context: int = 0) -> float:
     return memory_fit.utilization(context or job.context, asked, total, free)
 
 
-def fit(job: Job, parallel: parallelism.Parallel, memory: Mapping[str, int]) -> memory_fit.Budget:
+def fit(job: Job, parallel: Parallel, memory: Mapping[str, int]) -> Memory:
     """The budget of the smallest node, since every rank gets the same share."""
     measured = [memory[fact.host] for fact in job.ordered if memory.get(fact.host)]
     total = min(measured) if len(measured) == len(job.ordered) else 0
@@ -325,7 +326,7 @@ def split(job: Job, memory: Mapping[str, int]) -> tuple[Job, list[Finding]]:
         throughput=bool(job.profile and job.profile.throughput),
     )
     if asked.throughput and recipe.device == "gpu":
-        whole = fit(job, parallelism.Parallel(1, 1, "", len(job.ordered)), memory).verdict != memory_fit.NO
+        whole = fit(job, Parallel(1, 1, "", len(job.ordered)), memory).verdict != memory_fit.NO
         asked = replace(asked, whole_on_one=whole)
     parallel, problems = parallelism.choose(job.architecture, len(job.ordered), asked, job.engine)
     job = replace(job, parallel=parallel)
@@ -342,9 +343,7 @@ def split(job: Job, memory: Mapping[str, int]) -> tuple[Job, list[Finding]]:
     return job, problems
 
 
-def _ways(
-    job: Job, parallel: parallelism.Parallel, budget: memory_fit.Budget, memory: Mapping[str, int]
-) -> Iterator[str]:
+def _ways(job: Job, parallel: Parallel, budget: Memory, memory: Mapping[str, int]) -> Iterator[str]:
     """Settings with which it fits, each tried alone."""
     names, settings, option = job.names, job.settings, job.engine.loader_option
 
@@ -373,8 +372,8 @@ def _ways(
 
 def _others(
     job: Job,
-    parallel: parallelism.Parallel,
-    budget: memory_fit.Budget,
+    parallel: Parallel,
+    budget: Memory,
     memory: Mapping[str, int],
     asked: parallelism.Asked,
 ) -> Iterator[str]:
@@ -395,5 +394,5 @@ def _others(
         yield f"give each node {more} GiB of swap or more and set {job.names['allow']}: [{INTO_SWAP}]"
 
 
-def _fits(job: Job, parallel: parallelism.Parallel, memory: Mapping[str, int]) -> bool:
+def _fits(job: Job, parallel: Parallel, memory: Mapping[str, int]) -> bool:
     return fit(job, parallel, memory).verdict != memory_fit.NO

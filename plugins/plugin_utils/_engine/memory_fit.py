@@ -19,11 +19,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Memory, Parallel
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import Parallel
 
 GIB = 1024**3
 # What CUDA reports on GB10 is 121.63 to 121.69 GiB; used where no machine was measured.
@@ -151,77 +150,6 @@ class Cache:
         return low
 
 
-@dataclass(frozen=True)
-class Budget:
-    """Memory of one rank in bytes. ``verdict`` is ``fits``, ``tight`` or ``does not fit``."""
-
-    total: int
-    assumed: bool
-    utilization: float
-    budget: int
-    weights: int
-    overhead: int
-    activations: int
-    kv_bytes_per_token: int
-    kv_needed: int
-    kv_available: int
-    state_per_request: int
-    load_peak: int
-    host: int
-    context: int
-    concurrency: int
-    max_concurrency: int
-    max_context: int
-    longest: int
-    sequences: int
-    verdict: str
-    reasons: Sequence[str] = ()
-    beside: int = 0  # of the other services on the node, in ``host``
-    cache_tokens: int = 0  # that the cache holds; 0 where layers keep something else than every token
-
-    def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "kv_cache_memory_bytes": self.kv_cache_memory_bytes}
-
-    @property
-    def kv_cache_memory_bytes(self) -> int:
-        """Proposed size of the cache when it is pinned: what is left, in whole 256 MiB."""
-        step = GIB // 4
-        return self.kv_available // step * step
-
-    def sentence(self) -> str:
-        origin = "assumed" if self.assumed else "measured"
-        return (
-            f"{gib(self.budget)} GiB of {gib(self.total)} GiB ({origin}) at {self.utilization:.2f}: weights"
-            f" {gib(self.weights)} + overhead {gib(self.overhead)} + KV cache {gib(self.kv_needed)} GiB for"
-            f" {self.concurrency} x {self.context} tokens"
-        )
-
-    def room(self) -> str:
-        """What else would fit."""
-        if not self.kv_available:
-            return "No room for a KV cache"
-        other = "" if self.max_context == self.context else f", or {self.concurrency} of {self.max_context}"
-        return (
-            f"KV cache up to {gib(self.kv_available)} GiB: {self.max_concurrency} request(s) of {self.context} tokens"
-            f"{other}"
-        )
-
-    def at_once(self) -> str:
-        """The promise, the limit, and what lies between."""
-        fit_whole, limit = self.max_concurrency, self.sequences
-        text = (
-            f"At once: {self.concurrency} request(s) of {self.context} tokens are promised room, {fit_whole} have it;"
-            f" the scheduler runs up to {limit}, further ones wait. The longest single request could have"
-            f" {self.longest} tokens"
-        )
-        if limit <= fit_whole:
-            return text
-        return (
-            f"{text}. When those {limit} grow beyond the cache, the youngest are preempted and computed again later:"
-            " they answer late, and the engine counts it (docs/engine.md, preemption)"
-        )
-
-
 def gib(number: float) -> str:
     return f"{number / GIB:.1f}"
 
@@ -341,7 +269,7 @@ def fit(
     eager: bool = False,
     takes: Takes = NOTHING,
     into_swap: bool = False,
-) -> Budget:
+) -> Memory:
     """The budget of one rank.
 
     ``total``: measured memory in bytes, 0 when no machine was asked. ``draft``: bytes of a draft model on each rank.
@@ -372,7 +300,11 @@ def fit(
         min(fitting, model.max_context or fitting)
         for fitting in (_longest(kept, short // count, long // count) for count in (load.concurrency, 1))
     )
-    made = Budget(
+    made = Memory(
+        verdict="fits",
+        sentence="",
+        room="",
+        device="gpu",
         total=memory,
         assumed=not total,
         utilization=share,
@@ -383,6 +315,7 @@ def fit(
         kv_bytes_per_token=kv_per_token(model, parallel, load.dtype),
         kv_needed=needed,
         kv_available=available,
+        kv_cache_memory_bytes=available // (GIB // 4) * (GIB // 4),  # where it is pinned: in whole 256 MiB
         state_per_request=kept.constant * kept.block_bytes,
         load_peak=load_peak,
         host=host,
@@ -392,11 +325,10 @@ def fit(
         max_context=promised,
         longest=longest,
         sequences=load.sequences,
-        verdict="fits",
         beside=beside,
         cache_tokens=0 if kept.constant or kept.window else available // kept.block_bytes * kept.block,
     )
-    return _judged(made, asked, left, into_swap)
+    return _told(_judged(made, asked, left, into_swap))
 
 
 def _longest(kept: Cache, short: int, long: int) -> int:
@@ -405,7 +337,7 @@ def _longest(kept: Cache, short: int, long: int) -> int:
     return most if most > LONG_CONTEXT or short == long else min(kept.longest(short), LONG_CONTEXT)
 
 
-def _judged(made: Budget, asked: int, left: int, into_swap: bool) -> Budget:
+def _judged(made: Memory, asked: int, left: int, into_swap: bool) -> Memory:
     others = " and the other services" if made.beside else ""
     against: list[str] = []
     reasons: list[str] = []
@@ -430,9 +362,35 @@ def _judged(made: Budget, asked: int, left: int, into_swap: bool) -> Budget:
     return replace(made, verdict="tight" if reasons else "fits", reasons=tuple(reasons))
 
 
-def refusal(budget: Budget, ways: Sequence[str], others: Sequence[str]) -> tuple[str, str]:
+def _told(made: Memory) -> Memory:
+    """With the sentences that a user reads."""
+    other = "" if made.max_context == made.context else f", or {made.concurrency} of {made.max_context}"
+    whole = f"{made.max_concurrency} request(s) of {made.context} tokens"
+    at_once = (
+        f"At once: {made.concurrency} request(s) of {made.context} tokens are promised room, {made.max_concurrency}"
+        f" have it; the scheduler runs up to {made.sequences}, further ones wait. The longest single request could"
+        f" have {made.longest} tokens"
+    )
+    if made.sequences > made.max_concurrency:
+        at_once += (
+            f". When those {made.sequences} grow beyond the cache, the youngest are preempted and computed again later:"
+            " they answer late, and the engine counts it (docs/engine.md, preemption)"
+        )
+    return replace(
+        made,
+        sentence=f"{gib(made.budget)} GiB of {gib(made.total)} GiB ({'assumed' if made.assumed else 'measured'}) at"
+        f" {made.utilization:.2f}: weights {gib(made.weights)} + overhead {gib(made.overhead)} + KV cache"
+        f" {gib(made.kv_needed)} GiB for {made.concurrency} x {made.context} tokens",
+        room=f"KV cache up to {gib(made.kv_available)} GiB: {whole}{other}"
+        if made.kv_available
+        else "No room for a KV cache",
+        at_once=at_once,
+    )
+
+
+def refusal(budget: Memory, ways: Sequence[str], others: Sequence[str]) -> tuple[str, str]:
     """(found, remedy) for a budget that is too large. ``ways``: settings with which it fits; ``others``: what else."""
-    found = ": ".join(("the model does not fit", budget.sentence(), *filter(None, ["; ".join(budget.reasons)])))
+    found = ": ".join(("the model does not fit", budget.sentence, *filter(None, ["; ".join(budget.reasons)])))
     parts = [f"set {' or '.join(ways)}"] if ways else []
     parts += others
     if not ways and not any(one.startswith("leave") for one in others):

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Parallel
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture
 
 VOCABULARY_PADDING = 64
@@ -30,24 +31,6 @@ class Splits(Protocol):
     name: str
     replicas: bool
     uneven_experts: bool
-
-
-@dataclass(frozen=True)
-class Parallel:
-    tensor: int
-    pipeline: int
-    reason: str
-    data: int = 1
-    expert: bool = False
-
-    @property
-    def ranks(self) -> int:
-        return self.tensor * self.pipeline * self.data
-
-    @property
-    def replicas_of_one(self) -> bool:
-        """Every node holds a whole model."""
-        return self.data > 1 and self.tensor * self.pipeline == 1
 
 
 @dataclass(frozen=True)

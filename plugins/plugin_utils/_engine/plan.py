@@ -32,7 +32,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import checks as engine_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import job as engine_job
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import memory_fit, parallelism
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import memory_fit
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import ray as engine_ray
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import report as engine_report
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.checks import Asked
@@ -125,7 +125,7 @@ def assumed_facts(hosts: Sequence[str]) -> dict[str, FabricFact]:
     }
 
 
-def _launch(job: Job, parallel: parallelism.Parallel) -> Launch:
+def _launch(job: Job, parallel: documents.Parallel) -> Launch:
     settings = job.settings
     return Launch(
         version=job.version,
@@ -193,7 +193,7 @@ class _Parts:
             model_cache="" if job.model.startswith("/") else job.settings.hf_home,
             engine=self._engine(number),
             members=self._members(),
-            parallel=_parallel(self.launch.parallel),
+            parallel=self.launch.parallel,
             memory=engine_report.memory_report(job),
             expectation=engine_report.expectation(job, self.launch.parallel),
             models=self._models(number),
@@ -361,10 +361,6 @@ def _ray_mounts(ray: engine_ray.RaySettings) -> tuple[Mount, ...]:
 
 def _role(number: int) -> str:
     return documents.WORKER if number else documents.HEAD
-
-
-def _parallel(made: parallelism.Parallel) -> documents.Parallel:
-    return documents.Parallel(made.tensor, made.pipeline, made.data, made.expert, made.reason)
 
 
 def _base_environment(job: Job) -> dict[str, str]:

@@ -7,12 +7,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import named
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import (
     Expectation,
     Memory,
     NodePlan,
+    Parallel,
     Published,
     ServicePlan,
 )
@@ -20,7 +22,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
     consent,
     expected_speed,
     option_tables,
-    parallelism,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Job
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
@@ -45,7 +46,7 @@ def verdict(job: Job) -> list[str]:
         _model(job),
         *([job.parallel.reason] if job.parallel else []),
         *_lowered(job),
-        *([f"Memory per node: {known.sentence()}"] if known else []),
+        *([f"Memory per node: {known.sentence}"] if known else []),
     ]
 
 
@@ -83,13 +84,10 @@ def memory_report(job: Job) -> Memory:
         # vLLM's CPU platform sizes its cache by kv-cache-memory-bytes and knows no utilization.
         sentence = f"not computed: a CPU has no GPU memory; {job.concurrency} x {job.context} tokens as the recipe says"
         return Memory("not computed", sentence, "", job.recipe.device, job.context, job.concurrency, 0.0)
-    sizes = {**budget.as_dict(), "context": job.context, "concurrency": job.concurrency}
-    return Memory(
-        **sizes, sentence=budget.sentence(), room=budget.room(), at_once=budget.at_once(), device=job.recipe.device
-    )
+    return replace(budget, context=job.context, concurrency=job.concurrency)
 
 
-def expectation(job: Job, parallel: parallelism.Parallel) -> Expectation:
+def expectation(job: Job, parallel: Parallel) -> Expectation:
     """A band for one stream, and what others have measured on as many nodes."""
     band = expected_speed.tokens_per_second(job.architecture, parallel, job.recipe.active_gb)
     low, high = band or (0.0, 0.0)

@@ -19,11 +19,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import j
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import digits, quoted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES, OptionNames
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Memory, Parallel
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.memory_fit import Budget
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Draft
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import Parallel
 
 API_HOST = "127.0.0.1"
 MEDIA_OPTION = "allowed-media-domains"
@@ -50,7 +49,7 @@ class Launch:
     port: int
     options: Mapping[str, Any]  # of recipe and user, merged
     revision: str = ""
-    budget: Budget | None = None  # none on a CPU
+    budget: Memory | None = None  # none on a CPU
     draft: Draft | None = None
     pin_kv_cache: bool = False
     shared: bool = False  # other services are on the same nodes

@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Memory, Parallel
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import (
@@ -27,8 +28,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.
     Rank,
     Uncounted,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.memory_fit import Budget
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import Parallel
 
 # SGLang's name for a way of speculative decoding; those that draft token by token need the length of the draft twice.
 ALGORITHMS = {"draft_model": "STANDALONE", "eagle3": "EAGLE3", "mtp": "EAGLE", "dflash": "DFLASH", "dspark": "DSPARK"}
@@ -270,7 +269,7 @@ def _common(launch: Launch) -> dict[str, Any]:
     return planned
 
 
-def static_fraction(budget: Budget, shared: bool = False) -> float:
+def static_fraction(budget: Memory, shared: bool = False) -> float:
     """SGLang's share is weights and cache alone: what the plan calls overhead comes on top of it.
 
     It is a share of what is free when SGLang starts. Beside other services that is unknown: taken is what is left when

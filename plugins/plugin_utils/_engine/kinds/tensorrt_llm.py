@@ -18,6 +18,7 @@ import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Memory, Parallel
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import (
@@ -32,8 +33,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.
     Rank,
     Uncounted,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.memory_fit import Budget
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import Parallel
 
 DECODING = {"draft_model": "DraftTarget", "eagle3": "Eagle3", "mtp": "MTP"}
 MAX_FREE_FRACTION = 0.80  # of what is free after loading, which on unified memory is all that the system has left
@@ -330,7 +329,7 @@ def _common(launch: Launch) -> dict[str, Any]:
     return planned
 
 
-def free_fraction(budget: Budget) -> float:
+def free_fraction(budget: Memory) -> float:
     """The cache's part of what is free after loading, so that the engine stays within its share of all memory."""
     free = max(1, budget.total - budget.weights - budget.overhead - budget.host)
     return max(0.01, min(MAX_FREE_FRACTION, int(100 * budget.kv_available / free) / 100))

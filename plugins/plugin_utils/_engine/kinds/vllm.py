@@ -13,6 +13,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Parallel
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import (
@@ -29,10 +30,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.
     Uncounted,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.memory_fit import GIB
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import (
-    Parallel,
-    instead_of_replicas,
-)
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import instead_of_replicas
 
 TITLE_PREFIX = "VLLM_PROCESS_NAME_PREFIX"  # see _engine.rank_processes.TITLES
 # vLLM inside NVIDIA's images, by tag (release notes).

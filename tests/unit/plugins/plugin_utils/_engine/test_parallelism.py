@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Parallel
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import parallelism
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import (
     Asked,
-    Parallel,
     heads_obstacle,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Architecture

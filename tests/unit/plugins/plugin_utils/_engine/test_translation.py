@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import translation
 
 SPARKRUN = {
