@@ -134,34 +134,20 @@ SHARED: tuple[Variable, ...] = (
         "str",
         description="Layers that the tags of the run select, found by the role preflight",
     ),
-    Variable("spark_preflight", "spark", "dict", description="Findings about the machines, set by the role preflight"),
-    Variable("spark_node_info", "spark", "dict", description="What the node is, read by the role preflight"),
-    Variable(
-        "spark_update", "spark", "dict", description="One set of packages for all nodes, set by the role os_update"
-    ),
-    Variable("spark_peer", "spark", "dict", description="What the node says about its ssh, set by the role peers"),
-    Variable("spark_peers", "spark", "dict", description="Plan of ssh, names and rules, set by the role peers"),
-    Variable("spark_fabric", "spark", "dict", description="The fabric fact, set by the role fabric or benchmark"),
-    Variable("spark_plan", "spark", "dict", description="The engine plan of the node, set by the plan layer"),
-    Variable("spark_plans", "spark", "dict", description="The engine plan of all nodes, set by the plan layer"),
-    Variable(
-        "spark_image_ids",
-        "spark",
-        "dict",
-        description="Images of the node and their ids, set by the engine's environment",
-    ),
-    Variable(
-        "spark_engine_inputs",
-        "spark",
-        "dict",
-        description="Environments and models of the plan on the node, set by the engine's environment",
-    ),
-    Variable("spark_node_tool", "spark", "dict", description="Result of node_tool, set by the layers that install it"),
     *(
-        Variable(
-            name, "spark", "dict", description=f"Result of a task, for the summary of the run, set by the role {role}"
-        )
+        Variable(name, "spark", "dict", description=f"What a task has found or planned, set by the role {role}")
         for name, role in (
+            ("spark_preflight", "preflight"),
+            ("spark_node_info", "preflight"),
+            ("spark_update", "os_update"),
+            ("spark_peer", "peers"),
+            ("spark_peers", "peers"),
+            ("spark_fabric", "fabric"),
+            ("spark_plan", "engine"),
+            ("spark_plans", "engine"),
+            ("spark_image_ids", "engine"),
+            ("spark_engine_inputs", "engine"),
+            ("spark_node_tool", "that installs the program"),
             ("spark_access_compared", "access"),
             ("spark_peer_files", "peers"),
             ("spark_os_settings", "os_stabilization"),
