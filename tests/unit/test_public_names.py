@@ -35,8 +35,8 @@ THERE = {
 
 def of_variable(name: str) -> str:
     hosts = inventory(1, **{name: 1})
-    made = checks.run(checks.INVENTORY_CHECKS, context(hosts=hosts, variables=KNOWN))
-    return " ".join(str(finding) for check, finding in made if check.name == "unknown_variables")
+    made = checks.run(checks.INVENTORY, context(hosts=hosts, variables=KNOWN))
+    return " ".join(str(finding) for rule, finding in made if rule.id == "unknown_variables")
 
 
 def of_tag(name: str) -> str:

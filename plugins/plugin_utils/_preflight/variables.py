@@ -59,6 +59,9 @@ RENAMED: Mapping[str, str] = {
     "engine_image_timeout_s": "Leave it out: it is two hours for each image",
     "engine_drop_caches": "Leave it out: the page cache is dropped before every start",
     "engine_stop_timeout_s": "Leave it out: requests have 60 s to end",
+    **dict.fromkeys(
+        ("os_stabilization_reboot_timeout_s", "os_update_reboot_timeout_s"), "Leave it out: a machine has half an hour"
+    ),
     "ray_limit_memlock": "Set engine_limit_memlock, for Ray and the engine",
     "ray_limit_nofile": "Set engine_limit_nofile, for Ray and the engine",
 }

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 ROLE = Path(__file__).parents[5] / "roles/os_stabilization"
 # Read by the role's tasks, not by the module.
-TASKS_ONLY = {"state", "caches", "reboot", "reboot_timeout_s"}
+TASKS_ONLY = {"state", "caches", "reboot"}
 
 
 def role_defaults():
