@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import services as engine_services
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 
-REQUIREMENTS = ("vllm==0.33.0", "ray[default]==2.60.0")
+REQUIREMENTS = GPU = ("vllm==0.33.0", "ray[default]==2.60.0")
 
 # Of somebody else.
 FOREIGN = {
@@ -58,6 +59,53 @@ def cluster_plans(count=2, recipe="qwen3-8b", **settings):
     made = engine_services.plan([engine_services.Service(entry, found, given)], facts, {})
     assert made.plans, made.findings
     return made.plans
+
+
+# --- a large model, the machines, and what a user asks of them
+
+GIB = 1024**3
+
+
+def recipe(**values):
+    document = {
+        "model": "someone/big",
+        "architecture": {"layers": 94, "attention_heads": 64, "kv_heads": 4, "head_dim": 128},
+        "weights_gb": 125,
+        "context": 32768,
+        "concurrency": 8,
+        **values,
+    }
+    return required(*engine_recipe.parse(document, "big.yml", "big"))
+
+
+def facts(count, **values):
+    return {
+        f"spark{rank + 1}": FabricFact(
+            **{
+                "host": f"spark{rank + 1}",
+                "state": "applied",
+                "topology": "switch" if count > 1 else "single",
+                "transport": "rdma",
+                "rank": rank,
+                "nodes": count,
+                "management_address": f"10.0.0.{rank + 1}",
+                "cluster_address": f"192.168.100.{rank + 10}",
+                "cluster_interface": "enp1s0f0np0",
+                "environment": {"NCCL_SOCKET_IFNAME": f"if{rank}", "NCCL_IB_HCA": f"hca{rank}"},
+                **values,
+            }
+        )
+        for rank in range(count)
+    }
+
+
+def over_ray(**values):
+    """As the shipped inventories have it, unless ``values`` say otherwise."""
+    return UserSettings(**{"requirements": GPU, "launch": "ray", **values})
+
+
+def made(count=4, settings=None, memory=None, **values):
+    return engine_plan.plan(recipe(**values), facts(count), settings or over_ray(), memory or {})
 
 
 PLAN = node_plans()["spark1"]

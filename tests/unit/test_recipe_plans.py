@@ -25,8 +25,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import services
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import ray_files, service_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
-from engine_asked import GPU, facts
-from engine_plans import required
+from engine_plans import GPU, facts, required
 
 NAMES = sorted(path.stem for path in engine_recipe.SHIPPED.glob("*.yml"))
 FIXTURE = Path(__file__).parent / "fixtures/plans.json"

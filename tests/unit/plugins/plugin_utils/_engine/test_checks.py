@@ -19,7 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan i
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings as FabricSettings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import plan as fabric_plan
-from engine_asked import GIB, GPU, facts, over_ray, recipe
+from engine_plans import GIB, GPU, facts, over_ray, recipe
 from fabric_inputs import ring
 from rules import hold, of_findings
 

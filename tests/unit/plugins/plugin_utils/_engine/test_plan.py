@@ -18,8 +18,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings as FabricSettings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import plan as fabric_plan
-from engine_asked import GIB, GPU, facts, made, over_ray, recipe
-from engine_plans import required
+from engine_plans import GIB, GPU, facts, made, over_ray, recipe, required
 from fabric_inputs import ring
 
 

@@ -30,8 +30,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import service_files as render_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.services import Service
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import ENTRY, UserSettings
-from engine_asked import GPU, facts
-from engine_asked import recipe as big
+from engine_plans import GPU, facts
+from engine_plans import recipe as big
 from rules import hold, of_findings
 
 HOSTS = ["spark1", "spark2", "spark3", "spark4"]
