@@ -437,6 +437,12 @@ said(
     '[{"dst": "default", "nexthops": [{"dev": "a"}]}]',
 )
 said(
+    "_fabric/neighbors:decode",
+    lambda text: here("_fabric/neighbors:decode")(text.encode("utf-8", "replace")),
+    '{"token": "a1", "node": "spark1", "netdev": "eth0", "cage": 0, "heard": [1], "here": [0, 1], "ready": []}',
+    refuses=(ValueError,),
+)
+said(
     "_fabric/neighbor_sockets:lldpd",
     lambda text: here("_fabric/neighbor_sockets:lldpd")(tool(text), {}),
     *fixtures("lldp"),
