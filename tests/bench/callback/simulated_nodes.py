@@ -42,7 +42,10 @@ description:
   - Used by the measurements of this collection.
 """
 NETDEVS = [netdev for _device, netdev in preflight_inputs.HALVES]
-ANSWER = {"model": "m", "text": " a", "completion_tokens": 1, "tokens_per_s": 5.0, "measured": "1 token in 0.20 s"}
+ANSWER = {
+    **{"model": "m", "text": " a", "completion_tokens": 1, "tokens_per_s": 5.0, "measured": "1 token in 0.20 s"},
+    **{"seconds": 0.2, "first_token_s": 0.1},
+}
 NOBODY = {"shell": "/usr/sbin/nologin"}
 ACCOUNTS = {
     "sparkmatrix": {**NOBODY, "home": "/var/lib/sparkmatrix/home", "has_home": True},
@@ -72,7 +75,7 @@ SAID: Mapping[str, Mapping[str, Any]] = {
     "peermem": {"loaded": False},
     "secret": {"secret": "0123456789abcdef0123", "fingerprint": "a1340f55d6c3", "replaced": False},
     "gateway": {"action": "none", "endpoints": ["https://10.64.0.10:8443/v1"], "firewall": [], "sets": []},
-    "engine_probe": {"ready": True, "answer": ANSWER, "waited_s": 0.2, "access": 401},
+    "engine_probe": {"ready": True, "answer": ANSWER, "waited_s": 0.2, "access": 401, "rdma": ""},
     "stat": {"stat": {"exists": True}},
 }
 
