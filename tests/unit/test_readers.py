@@ -37,7 +37,7 @@ from readers import DOCUMENTS, TEXTS
 # Their true input is refused as well, at its end: among the fixtures are outputs without a result, and files that an
 # archive or an image would have to have are not made here.
 REFUSED = (
-    *("_fabric/show_gids:parse", "_nccl/results:read", "_artifacts/hub:ask revision"),
+    *("_fabric/show_gids:parse", "_nccl/results:ours", "_nccl/results:table", "_artifacts/hub:ask revision"),
     *(f"_artifacts/image_source:{name}" for name in ("from_archive", "from_docker", "_from_overlay2")),
 )
 
@@ -89,7 +89,6 @@ NOT_HERE = [
     "_artifacts/work:parse",
     "_engine/engine_json:parse",
     "_managed/service:parse_environ",
-    "_nccl/results:parse_text",
     "_os/options:parse",
     "_qos/dcb:parse_json",
 ]
@@ -285,7 +284,7 @@ ENTRIES: dict[str, Callable[[Any], set[Any]]] = {
     "_base/network:parse_addresses": lambda found: {one.name for one in found or ()},
     "_base/network:parse_routes": lambda found: {one.dst for one in found or ()},
     "_engine/ray_cluster:parse": lambda found: {str(node) for node in found[0] or ()},
-    "_nccl/results:read": lambda runs: {(run.test, row.bytes) for run in runs for row in run.rows},
+    "_nccl/results:table": lambda run: {(run.test, row.bytes) for row in run.rows},
 }
 
 

@@ -5,8 +5,8 @@
 """Collectives of NCCL, timed: runs in the engine's own Python, which has torch, once per node at the same time.
 
 The same library in the same environment as the ranks of the engine, and no compiler, MPI or ssh. Its text is what
-``_nccl.run`` starts there, so this file needs nothing of ours. Rank 0 prints one line per test, in the shape of
-nccl-tests' JSON (``-J``, version 3): sizes, times and rates are counted as there, with float32.
+``_nccl.run`` starts there, so this file needs nothing of ours. Rank 0 prints one line per test, the fields
+of ``_nccl.results.Results``: sizes, times and rates are counted as nccl-tests does, with float32.
 """
 
 from __future__ import annotations
@@ -41,30 +41,24 @@ def main(words: str) -> None:
     )
     version = torch.cuda.nccl.version() if cuda else ()
     for test in asked["tests"]:
-        results = []
+        rows = []
         size = asked["smallest"]
         while size <= asked["largest"]:
-            one = Size((torch, dist), device, test, size, (rank, ranks))
-            results.append(one.measure(asked["most"], asked["seconds"]))
+            rows.append(Size((torch, dist), device, test, size, (rank, ranks)).measure(asked["most"], asked["seconds"]))
             size *= asked["factor"]
-        rates = [entry[place]["bus_bw"] for entry in results for place in PLACES if entry[place]]
         report = {
-            "version": 3,
-            "args": [f"{test}_perf"],
-            "nccl_version": version[0] * 10000 + version[1] * 100 + version[2] if version else 0,
-            "backend": backend,
+            "test": test,
+            "rows": rows,
             "ranks": ranks,
-            "config": {"devices": [{"rank": 0, "device_info": torch.cuda.get_device_name() if cuda else "cpu"}]},
-            "results": results,
-            "average_bus_bandwidth": {"bandwidth": sum(rates) / max(len(rates), 1), "okay": "unchecked"},
+            "device": torch.cuda.get_device_name() if cuda else "cpu",
+            "average_gbs": sum(row["bus_gbs"] for row in rows) / max(len(rows), 1),
+            "nccl": ".".join(map(str, version)),
+            "backend": backend,
         }
         if rank == 0:
             sys.stdout.write(f"\n{json.dumps(report)}\n")
             sys.stdout.flush()
     dist.destroy_process_group()
-
-
-PLACES = ("out_of_place", "in_place")
 
 
 class Size:
@@ -124,15 +118,12 @@ class Size:
         self.dist.broadcast(times, 0)
         taken = self._seconds(int(times))
         rate = self.size / taken / 1e9
-        result = {"time": taken * 1e6, "alg_bw": rate, "bus_bw": rate * self.share, "nwrong": wrong}
-        gather = self.test == "all_gather"
         return {
-            "size": self.size,
-            "count": self.part,
-            "type": "float",
-            "out_of_place": result if gather else None,
-            "in_place": None if gather else result,
-            "actual_iterations": int(times),
+            "bytes": self.size,
+            "microseconds": taken * 1e6,
+            "algorithm_gbs": rate,
+            "bus_gbs": rate * self.share,
+            "wrong": wrong,
         }
 
 

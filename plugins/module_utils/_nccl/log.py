@@ -14,31 +14,41 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Flag, Words
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.results import untagged
 
 MOST_EVIDENCE = 12  # lines
 MOST_LINE = 240  # characters
-_LINE = re.compile(r"^(?:\[[\d :-]+\] )?(?:\S+:\d+:\d+ \[\d+\] )?(?:(\S+\.cc:\d+) )?NCCL (?:INFO|WARN) (.*)")
-_VERSION = re.compile(r"^NCCL version (\S+?)(?:\+cuda\S*)?$", re.MULTILINE)
-_CHANNEL = re.compile(r"^Channel \d+(?:/\d+)? : (\d+)\[\w+\] -> (\d+)\[\w+\].* via (?:NET/([^/]+)/(\d+)|(\w+)/?\w*)")
+# Time, machine and place in the source stand before a line, or nothing.
+_LINE = re.compile(r"(?:\[[\d :-]+\] )?(?:\S+:\d+:\d+ \[\d+\] )?(?:(\S+\.cc:\d+) )?(?:NCCL (?:INFO|WARN) )?(.*)")
+_CHANNEL = re.compile(r"Channel \d+(?:/\d+)? : \d+\[\w+\] -> \d+\[\w+\].* via (?:NET/([^/]+)/(\d+)|(\w+)/?\w*)")
 _DEVICES = re.compile(r"\[(\d+)\]([\w.-]+):\d+")
-_LOADED = re.compile(
-    r"^NET/Plugin: Loaded net plugin (.+?)(?: \(v\d+\))?$|^Successfully loaded external (?:network )?plugin (\S+)"
+# What a line begins with -> the field that it tells, by its group where there is one; none: it is only telling.
+_SIGNS = tuple(
+    (re.compile(pattern), name)
+    for pattern, name in (
+        (r"NCCL version (\S+?)(?:\+cuda\S*)?$", "version"),
+        (r"NCCL git version (\S+)", "branch"),
+        (r"Using network (.+)", "network"),
+        (
+            r"(?:NET/Plugin: Loaded net plugin|Successfully loaded external (?:network )?plugin) (?!(?:IB|Socket)\b)"
+            r"(.+?)(?: \(v\d+\))?$",
+            "plugin",
+        ),
+        # The name that everybody looks for, without being asked to, is no loss; nor is none.
+        (r"NET/Plugin ?: Could not find: (?!none\b|libnccl-net\.so)([^\s.]+)", "plugin_missing"),
+        (r"NET/IB : No device found", "no_device"),
+        (r".*no socket interface found", "no_interface"),
+        (r"Connected all rings", "rings"),
+        (r"Connected all trees", "trees"),
+        (r"Failed to initialize NET plugin|Failed to open libibverbs|NET/Socket : Using|NCCL_(?:NET|IB_|SOC)", ""),
+    )
 )
-_NOT_FOUND = re.compile(r"^NET/Plugin ?: Could not find: (.*?)\.?\Z")
-_GIT = re.compile(r"^NCCL git version (\S+)")
-_TELLING = (
-    *("Failed to initialize NET plugin", "Failed to open libibverbs", "NET/Socket : Using"),
-    *("NCCL_NET", "NCCL_IB_", "NCCL_SOC"),
-)
-_MINE = ("IB", "Socket")  # networks within NCCL
 # NCCL's own, and NVIDIA's plug-in: IBext_v10, or by its other name "NCCL RDMA Plugin v10".
 _RDMA = ("IB", "NCCL RDMA Plugin")
 
 
 @dataclass(frozen=True)
 class Log:
-    """Empty texts and None were not said. ``network`` is NCCL's name for it, ``via`` what channels go through."""
+    """Empty texts were not said. ``network`` is NCCL's name for it, ``via`` what channels go through."""
 
     version: Words = ""
     branch: Words = ""  # of the source that it was built from
@@ -48,7 +58,6 @@ class Log:
     devices: tuple[Words, ...] = ()  # RDMA
     via: tuple[Words, ...] = ()  # NET/IB, NET/Socket, P2P, SHM
     used: tuple[Words, ...] = ()  # RDMA devices that a channel goes through
-    gpu_direct: Flag = False
     no_device: Flag = False  # NCCL's own InfiniBand found no adapter that it may use
     no_interface: Flag = False
     rings: Flag = False  # all are connected
@@ -79,33 +88,29 @@ class Log:
 
 def parse(text: str) -> Log:
     """Of one rank or several, also in between other output."""
-    text = text.replace("\r", "\n")
-    bare = untagged(text)
-    version = _VERSION.search(bare)
-    found: dict[str, Any] = {"version": version[1] if version else ""}
+    found: dict[str, Any] = {}
     devices: dict[str, str] = {}
+    # In the order in which they came, each once.
     via: dict[str, None] = {}
     used: dict[str, None] = {}
     trouble: dict[str, None] = {}
     evidence: dict[str, None] = {}
-    for line, rest in zip(text.split("\n"), bare.split("\n")):
-        source, said = _said(rest)
-        if not said:
-            continue
-        telling = _read(said, found)
-        channel = _CHANNEL.match(said)
+    for line in text.splitlines():
+        match = _LINE.fullmatch(line.strip())
+        source, said = (match[1], match[2]) if match else ("", "")
+        telling, channel = _sign(said, found), _CHANNEL.match(said)
         if said.startswith("NET/IB : Using "):
             devices.update(_DEVICES.findall(said.partition("OOB")[0]))
             telling = True
         elif channel:
-            name = f"NET/{channel[3]}" if channel[3] else channel[5]
+            name = f"NET/{channel[1]}" if channel[1] else channel[3]
             telling = name not in via
             via[name] = None
-            if channel[3] and channel[3].startswith(_RDMA):
-                telling = telling or channel[4] not in used
-                used[channel[4]] = None
+            if channel[1] and channel[1].startswith(_RDMA):
+                telling = telling or channel[2] not in used
+                used[channel[2]] = None
         elif source or "failed with error" in said:
-            telling = said not in trouble
+            telling = said[:MOST_LINE] not in trouble
             trouble[said[:MOST_LINE]] = None
         if telling:
             evidence[line.strip()[:MOST_LINE]] = None
@@ -119,52 +124,12 @@ def parse(text: str) -> Log:
     )
 
 
-def _said(line: str) -> tuple[str, str]:
-    """Where in NCCL's source a warning is from, and the words; excerpts in notes lack what stands before."""
-    match = _LINE.match(line.strip())
-    if match:
-        return match[1] or "", match[2].strip()
-    return "", line.strip() if line.lstrip().startswith(("NET/", "Channel ", "Using network")) else ""
-
-
-def _read(said: str, found: dict[str, Any]) -> bool:
+def _sign(said: str, found: dict[str, Any]) -> bool:
     """Whether the line tells something; what it tells goes into the mapping."""
-    loaded, missing, git = (pattern.match(said) for pattern in (_LOADED, _NOT_FOUND, _GIT))
-    if said.startswith("NCCL version "):
-        found["version"] = said.split()[2].partition("+")[0]
-    elif git:
-        found["branch"] = git[1]
-    elif said.startswith(("Using network ", "Using non-device net plugin ")):
-        found["network"] = said.partition("Using network ")[2] or found.get("network", "")
-    elif loaded and (loaded[1] or loaded[2]) not in _MINE:
-        found["plugin"] = loaded[1] or loaded[2]
-    elif missing:
-        # The name that everybody looks for, without being asked to, is no loss; nor is none.
-        wanted = (missing[1].split() or [""])[0].rstrip(".")
-        if wanted in ("", "none", "libnccl-net.so"):
-            return False
-        found["plugin_missing"] = wanted
-    elif said.startswith("NET/IB : No device found"):
-        found["no_device"] = True
-    elif "no socket interface found" in said:
-        found["no_interface"] = True
-        return False  # a warning, kept as such
-    elif said.startswith("Connected all rings"):
-        found["rings"] = True
-    elif said.startswith("Connected all trees"):
-        found["trees"] = True
-    elif said.startswith(
-        (
-            "Failed to initialize NET plugin",
-            "Failed to open libibverbs",
-            "NET/Socket : Using",
-            "NCCL_NET",
-            "NCCL_IB_",
-            "NCCL_SOC",
-        )
-    ):
-        return True
-    else:
-        found["gpu_direct"] = found.get("gpu_direct", False) or "/GDRDMA" in said
-        return False
-    return True
+    for pattern, name in _SIGNS:
+        match = pattern.match(said)
+        if match:
+            if name:
+                found[name] = match[1] if match.groups() else True
+            return True
+    return False

@@ -57,8 +57,12 @@ def _given(path: str) -> judge_nccl.Found:
         with open(path, encoding="utf-8", errors="replace") as stream:
             text = stream.read(MOST_OUTPUT)
         said = log.parse(text)
-        # A run that failed may have nothing but what NCCL says of it.
-        return judge_nccl.from_text([] if said.trouble and not results.parse_text(text) else results.read(text), said)
+        try:
+            return judge_nccl.from_text([results.table(text)], said)
+        except SparkError:  # a run that failed may have nothing but what NCCL says of it
+            if said.trouble:
+                return judge_nccl.from_text([], said)
+            raise
     except OSError as exc:
         raise SparkError(f"cannot be read ({exc.strerror})", path, remedy) from exc
     except SparkError as exc:

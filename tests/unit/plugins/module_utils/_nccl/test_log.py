@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ def captured(fixtures: Path, name: str) -> Log:
     ("name", "transport", "devices", "used"),
     [
         ("log-two-halves.txt", "NET/IB", HALVES, HALVES),
-        ("log-two-halves-excerpt.txt", "NET/IB", ("rocep1s0f0", "roceP2p1s0f0"), ("rocep1s0f0", "roceP2p1s0f0")),
         ("collectives-one-host.txt", "P2P", (), ()),
         ("collectives-sockets.txt", "NET/Socket", (), ()),
         ("collectives-plugin-missing.txt", "NET/Socket", (), ()),
@@ -50,7 +48,6 @@ def test_a_healthy_log_has_no_trouble(fixtures: Path) -> None:
         devices=HALVES,
         via=("NET/IB",),
         used=HALVES,
-        gpu_direct=False,  # GB10 cannot, and NCCL says so
         evidence=found.evidence,
     )
     halves = "NET/IB : Using [0]rocep1s0f1:1/RoCE [1]roceP2p1s0f1:1/RoCE [RO]; OOB enp1s0f1np1:192.168.100"
@@ -71,17 +68,13 @@ def test_a_healthy_log_has_no_trouble(fixtures: Path) -> None:
     ("said", "fields"),
     [
         ("NCCL version 2.28.9+cuda13.0", {"version": "2.28.9"}),
-        ("NCCL version 2.18.5", {"version": "2.18.5"}),
         ("NCCL git version v2.28.9-1 1a2b3c4", {"branch": "v2.28.9-1"}),
         ("Using network IB", {"network": "IB"}),
-        ("Using network AWS Libfabric", {"network": "AWS Libfabric"}),
-        ("Using non-device net plugin version 0", {"network": ""}),
         ("NET/Plugin: Loaded net plugin IBext_v10 (v10)", {"plugin": "IBext_v10"}),
         ("NET/Plugin: Loaded net plugin NCCL RDMA Plugin v10 (v10)", {"plugin": "NCCL RDMA Plugin v10"}),
         ("Successfully loaded external network plugin /opt/libnccl-net.so", {"plugin": "/opt/libnccl-net.so"}),
         ("Successfully loaded external plugin libnccl-net.so", {"plugin": "libnccl-net.so"}),
         ("NET/Plugin: Could not find: mesh libnccl-net-mesh.so", {"plugin_missing": "mesh"}),
-        ("NET/Plugin : Could not find: mesh.", {"plugin_missing": "mesh"}),
         ("NET/IB : No device found.", {"no_device": True}),
         ("Connected all rings, use ring PXN 0 GDR 0", {"rings": True}),
         ("Connected all trees", {"trees": True}),
@@ -93,13 +86,11 @@ def test_a_healthy_log_has_no_trouble(fixtures: Path) -> None:
         ("NET/IB : Using [0]rocep1s0f1:1/RoCE [RO]; OOB [1]enp:1<0>", {"devices": ("rocep1s0f1",)}),
         ("NET/IB : Using [0]rocep1s0f1:1/RoCE [RO]", {"devices": ("rocep1s0f1",)}),
         ("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM", {"via": ("P2P",)}),
-        ("Channel 00 : 0[0] -> 1[1] via SHM/direct/direct", {"via": ("SHM",)}),
         ("Channel 00/0 : 0[0] -> 1[1] via SHM/direct/direct", {"via": ("SHM",)}),
-        ("Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA", {"via": ("NET/IB",), "gpu_direct": True}),
+        ("Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA", {"via": ("NET/IB",)}),
         ("Channel 00/0 : 0[0] -> 1[0] [send] via NET/AWS Libfabric/0", {"via": ("NET/AWS Libfabric",)}),
         ("Using network NCCL RDMA Plugin v10", {"network": "NCCL RDMA Plugin v10"}),
         ("NET/Plugin: Could not find: libnccl-net.so", None),
-        ("NET/Plugin: Could not find: libnccl-net.so.", None),
         ("NET/Plugin: Could not find:  .", None),
         ("NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.", None),
         ("NET/Plugin: Could not find: mesh. Using internal network plugin.", {"plugin_missing": "mesh"}),
@@ -145,11 +136,6 @@ def test_what_is_kept_has_limits() -> None:
     assert {len(line) for line in (*found.trouble, *found.evidence)} == {240}
 
 
-def test_a_second_rank_takes_nothing_back() -> None:
-    lines = [BEFORE + said for said in ("Using network IB", "Using non-device net plugin version 0")]
-    assert parse("\n".join(lines)) == Log(network="IB", evidence=tuple(lines))
-
-
 def test_one_line_of_evidence_for_each_way_and_device() -> None:
     lines = [f"{BEFORE}Channel 0{n}/0 : 0[0] -> 1[0] [send] via NET/{net}" for n, net in enumerate(WAYS)]
     used = f"{BEFORE}NET/IB : Using [0]rocep1s0f1:1/RoCE [1]roceP2p1s0f1:1/RoCE [RO]; OOB enP7s7:192.0.2.70<0>"
@@ -158,39 +144,8 @@ def test_one_line_of_evidence_for_each_way_and_device() -> None:
         devices=HALVES,
         via=("NET/IB", "NET/Socket"),
         used=HALVES[::-1],
-        gpu_direct=True,
         evidence=(used, lines[0], lines[2], lines[3]),
     )
-
-
-@pytest.mark.parametrize(
-    ("text", "version"),
-    [
-        ("noise\nNCCL version 2.28.9+cuda13.0\nnoise", "2.28.9"),
-        ("noise\r\nNCCL version 2.18.5\r\nnoise", "2.18.5"),
-        ("NCCL version 2.18.5", "2.18.5"),
-        ("it needs NCCL version 2.28.9+cuda13.0", ""),
-        ("[1,0]<stdout>:NCCL version 2.28.9+cuda13.0\n", "2.28.9"),
-    ],
-)
-def test_the_version_stands_on_a_line_of_its_own(text: str, version: str) -> None:
-    assert parse(text) == Log(version=version)
-
-
-TAGS = (
-    *("[1,0]<stdout>:", "[1,12]<stderr>: ", "[prterun-spark-1-2302@1,0]<stdout>: ", "[1,0][spark-1:2302]<stderr>: "),
-    *("0: ", "12: ", " 3: ", "[0] ", "[default0]:", "[rank1]: "),
-)
-
-
-@pytest.mark.parametrize("before", ["", "  ", *(f"{tag}spark-1:100:101 [0] NCCL INFO " for tag in TAGS), "NCCL INFO "])
-def test_lines_without_a_machine_or_with_that_of_mpirun(before: str) -> None:
-    for said, found in (
-        ("Using network IB", Log(network="IB")),
-        ("NET/IB : No device found.", Log(no_device=True)),
-        ("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM", Log(via=("P2P",))),
-    ):
-        assert parse(before + said) == replace(found, evidence=((before + said).strip(),))
 
 
 @pytest.mark.parametrize(
@@ -213,21 +168,6 @@ def test_what_went_wrong(fixtures: Path) -> None:
         found = captured(fixtures, name)
         assert (found.no_interface, found.trouble) == (True, ("Bootstrap : no socket interface found",))
     assert captured(fixtures, "collectives-plugin-missing.txt").plugin_missing == "mesh"
-
-
-@pytest.mark.parametrize(
-    ("line", "plugin", "transport"),
-    [
-        ("a:1:2 [0] NCCL INFO NET/Plugin: Loaded net plugin IBext_v10 (v10)", "IBext_v10", ""),
-        ("a:1:2 [0] NCCL INFO Successfully loaded external network plugin libnccl-net.so", "libnccl-net.so", ""),
-        ("a:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IBext_v10/1/GDRDMA", "", "NET/IBext_v10"),
-        ("Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0", "", "NET/Socket"),
-    ],
-)
-def test_plugins(line: str, plugin: str, transport: str) -> None:
-    found = parse(line)
-    assert (found.plugin, found.transport) == (plugin, transport)
-    assert found.over_rdma == transport.startswith("NET/IB")
 
 
 @pytest.mark.parametrize(

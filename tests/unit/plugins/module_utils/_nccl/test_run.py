@@ -245,7 +245,7 @@ def test_rank_0_that_printed_no_figures(tmp_path: Path) -> None:
     node, called = machine(tmp_path)
     answer = measure(ASKED, node, lambda *_: Completed(0, "it is done"))
     assert (answer.rc, answer.results, called) == (0, (), [])
-    assert answer.trouble == "there is no result of nccl-tests in it; it ends with 'it is done'"
+    assert answer.trouble == "there is no result in it; it ends with 'it is done'"
 
 
 def test_without_the_fabric_nothing_is_started(tmp_path: Path) -> None:

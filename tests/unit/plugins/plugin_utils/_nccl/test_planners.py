@@ -11,7 +11,7 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl import log, results
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run import MOST_OUTPUT, TESTS, Answer
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run import TESTS, Answer
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings, plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._nccl.planners import verdicts
 from fabric_inputs import wired
@@ -127,8 +127,7 @@ def test_outputs_of_nccl_tests_are_judged_by_the_users_limits(fixtures: Path) ->
 @pytest.mark.parametrize(
     ("content", "found"),
     [
-        (b"", "there is no result of nccl-tests in it; it ends with 'nothing'"),
-        (b"caf\xc3\xa9 \xff", "there is no result of nccl-tests in it; it ends with 'caf\u00e9 \ufffd'"),
+        (b"caf\xc3\xa9 \xff", "there is no table of nccl-tests in it; it ends with 'caf\u00e9 \ufffd'"),
         (None, "cannot be read (No such file or directory)"),
     ],
 )
@@ -141,15 +140,8 @@ def test_what_is_no_output_is_refused_by_its_path(tmp_path: Path, content: bytes
     assert str(refused.value) == f"{path}: {found}. Correct benchmark_nccl_outputs."
 
 
-def test_no_more_of_an_output_is_read_than_of_our_own(tmp_path: Path) -> None:
-    path = tmp_path / "output"
-    path.write_text(f"{'8 1 1 1':{MOST_OUTPUT}}\n16 1 1 1\n")
-    (figures,) = judged(outputs=[str(path)])["part"]["nccl"]
-    assert [size["bytes"] for size in figures["sizes"]] == [8]
-
-
 def test_a_run_that_left_nothing_but_its_failure(tmp_path: Path) -> None:
     path = tmp_path / "failed.txt"
-    path.write_text("[1,0]<stdout>: a:1:2 [0] misc/ibvwrap.cc:9 NCCL WARN Call to ibv_modify_qp failed with 110\n")
+    path.write_text("a:1:2 [0] misc/ibvwrap.cc:9 NCCL WARN Call to ibv_modify_qp failed with 110\n")
     found = judged(reason="no engine", outputs=[str(path)])["part"]["verdicts"]
     assert [one["cause"] for one in found] == ["", "gid_mismatch"]
