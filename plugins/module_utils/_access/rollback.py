@@ -12,7 +12,6 @@ change can confirm it.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -40,6 +39,7 @@ GUARD = rollback.Guard(
     what=WHAT,
     role="access",
     marker=f"{paths.STATE}/pending/access.json",
+    lock=LOCK,
     unit="sparkmatrix-access-restore",
     command="access-restore",
     before="network-pre.target ufw.service ssh.service ssh.socket",
@@ -77,22 +77,8 @@ def confirm(machine: Machine, transaction: str, connection: Iterable[str], *, el
         GUARD.disarm(machine, found)
 
 
-def restore(machine: Machine, transaction: str = "", *, boot: bool = False) -> bool:
-    """Put back what was there before the pending change; False when there is none (any more, or of that id).
-
-    At boot neither ufw nor sshd runs yet: the files are enough. Raises :class:`SparkError` when an attempt failed: then
-    the marker is still there, and another attempt may follow.
-    """
-    with alone(machine, WHAT, LOCK):
-        found = GUARD.pending(machine)
-        if found is None or (transaction and found.id != transaction):
-            return False
-        put_back(machine, found, boot=boot)
-        return True
-
-
-def put_back(machine: Machine, found: Pending, *, boot: bool = False) -> None:
-    """:func:`restore` for who holds the lock."""
+def put_back(machine: Machine, found: Pending, boot: bool = False) -> list[str]:
+    """For who holds the lock. At boot neither ufw nor sshd runs yet: the files are enough."""
     if found.firewall and not boot and not found.active:
         machine.command("ufw", "--force", "disable", step="switching the firewall off again")
     for path, state in found.files.items():
@@ -104,22 +90,15 @@ def put_back(machine: Machine, found: Pending, *, boot: bool = False) -> None:
         if not sshd.complaint(machine):
             sshd.reload(machine)
     GUARD.disarm(machine, found)
+    return []
 
 
-# -- the subcommand: called by the timer that every change arms, by the boot unit, and by hand
+def restore(machine: Machine, transaction: str = "", *, boot: bool = False) -> list[str] | None:
+    return GUARD.restore(machine, put_back, transaction, boot=boot)
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--boot", action="store_true", help="neither firewall nor sshd runs yet: files only")
-    parser.add_argument("--transaction", default="", metavar="ID", help="only if this one is pending")
+configure = rollback.configure
 
 
 def run(arguments: argparse.Namespace, machine: Machine | None = None) -> int:
-    try:
-        done = restore(machine or Machine(), arguments.transaction, boot=arguments.boot)
-    except SparkError as exc:
-        sys.stderr.write(f"{exc}\n")
-        return 1
-    said = "The change of ssh and the firewall was taken back: nobody confirmed it" if done else "No change is pending"
-    sys.stdout.write(f"{said}\n")
-    return 0
+    return GUARD.run(put_back, arguments, machine or Machine())

@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Flag, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import POLL_S, Machine, alone
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import renderer
@@ -54,6 +52,7 @@ GUARD = rollback.Guard(
     what=WHAT,
     role="fabric",
     marker=f"{paths.STATE}/pending/fabric.json",
+    lock=LOCK,
     unit="sparkmatrix-fabric-restore",
     command="fabric-restore",
     before="network-pre.target systemd-networkd.service NetworkManager.service",
@@ -147,21 +146,11 @@ def settle(request: Request, check: bool) -> Settled:
 
 
 def restore(machine: Machine, transaction: str = "", *, boot: bool = False) -> list[str] | None:
-    """Put back what was there before the pending change; None when there is none (any more, or of that id).
-
-    With ``boot`` nothing of the network runs yet: the files, what udev has already made of them, and no more. Returns
-    what is not as it was, one line each; the rest is. Raises :class:`SparkError` when an attempt failed: then the
-    marker is still there, and another attempt may follow.
-    """
-    with alone(machine, WHAT, LOCK):
-        found = GUARD.pending(machine)
-        if found is None or (transaction and found.id != transaction):
-            return None
-        return put_back(machine, found, boot=boot)
+    return GUARD.restore(machine, put_back, transaction, boot=boot)
 
 
-def put_back(machine: Machine, found: Pending, *, boot: bool = False) -> list[str]:
-    """:func:`restore` for who holds the lock."""
+def put_back(machine: Machine, found: Pending, boot: bool = False) -> list[str]:
+    """For who holds the lock. With ``boot`` the files, what udev has already made of them, and no more."""
     # The record of what we did goes last, the guard itself after it.
     last = [MEMORY, *(path for path in found.files if path.startswith(paths.MANAGED)), GUARD.boot_link, GUARD.boot_unit]
     for path in sorted(found.files, key=lambda item: last.index(item) if item in last else -1):
@@ -244,24 +233,8 @@ def _write_sysctls(machine: Machine, netdev: str, values: Mapping[str, int]) -> 
             write_sysctl(machine, netdev, key, value)
 
 
-# -- the subcommand: called by the timer that every change arms, by the boot unit, and by hand
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--boot", action="store_true", help="the network does not run yet: files only")
-    parser.add_argument("--transaction", default="", metavar="ID", help="only if this one is pending")
+configure = rollback.configure
 
 
 def run(arguments: argparse.Namespace, machine: Machine | None = None) -> int:
-    try:
-        left = restore(machine or Machine(), arguments.transaction, boot=arguments.boot)
-    except SparkError as exc:
-        sys.stderr.write(f"{exc}\n")
-        return 1
-    if left is None:
-        sys.stdout.write("No change of the fabric is pending\n")
-        return 0
-    sys.stdout.write("The change of the fabric was taken back: nobody confirmed it\n")
-    for line in left:
-        sys.stdout.write(f"Not as before: {line}\n")
-    return 0
+    return GUARD.run(put_back, arguments, machine or Machine())

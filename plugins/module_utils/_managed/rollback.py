@@ -21,15 +21,17 @@ What is changed, tested and put back is the business of :mod:`_fabric.rollback` 
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, alone
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import NODE_PROGRAM, STATE, UNITS
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import (
     File,
@@ -79,6 +81,12 @@ class Pending:
 
 
 AnyPending = TypeVar("AnyPending", bound=Pending)
+PutBack = Callable[[Machine, AnyPending, bool], list[str]]
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--boot", action="store_true", help="nothing of what is put back runs yet: files only")
+    parser.add_argument("--transaction", default="", metavar="ID", help="only if this one is pending")
 
 
 @dataclass(frozen=True)
@@ -89,6 +97,7 @@ class Guard(Generic[AnyPending]):
     what: str
     role: str
     marker: str
+    lock: str
     unit: str
     command: str  # of the node tool
     before: str  # units that must not run yet at boot
@@ -189,6 +198,32 @@ class Guard(Generic[AnyPending]):
                 "Let one run at a time change a node, and run again",
             )
         return found
+
+    def restore(
+        self, machine: Machine, put_back: PutBack[AnyPending], transaction: str = "", *, boot: bool = False
+    ) -> list[str] | None:
+        """Put back what was there before the pending change; None when there is none (any more, or of that id).
+
+        With ``boot`` nothing of what it changes runs yet. Returns what is not as it was, one line each; the rest is.
+        Raises :class:`SparkError` when an attempt failed: then the marker is still there, and another may follow.
+        """
+        with alone(machine, self.what, self.lock):
+            found = self.pending(machine)
+            if found is None or (transaction and found.id != transaction):
+                return None
+            return put_back(machine, found, boot)
+
+    def run(self, put_back: PutBack[AnyPending], arguments: argparse.Namespace, machine: Machine) -> int:
+        """The subcommand: called by the timer that every change arms, by the boot unit, and by hand."""
+        try:
+            left = self.restore(machine, put_back, arguments.transaction, boot=arguments.boot)
+        except SparkError as exc:
+            sys.stderr.write(f"{exc}\n")
+            return 1
+        said = f"The change of {self.what} was taken back: nobody confirmed it"
+        sys.stdout.write(f"{f'No change of {self.what} is pending' if left is None else said}\n")
+        sys.stdout.writelines(f"Not as before: {line}\n" for line in left or ())
+        return 0
 
     def disarm(self, machine: Machine, found: AnyPending) -> None:
         drop_state(self.marker, root=machine.root)

