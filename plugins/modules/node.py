@@ -89,6 +89,7 @@ def carried() -> None:
         image_copy,
         inputs,
         look,
+        pull,
         work,
     )
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._bench import serving  # noqa: F401

@@ -17,7 +17,6 @@ what else runs here falls on both; the rate is the median of the rounds.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import signal
@@ -68,22 +67,16 @@ class Copy:
         self.bench = bench
         bench.to(1).mkdir()
         self.running = []
-        for node, path in enumerate(fan_out.jobs(bench)):
-            told = json.loads(path.read_text(encoding="utf-8"))
-            path.write_text(json.dumps({**told, "rate": limit * 10**6}), encoding="utf-8")
-            self.running.append(bench.start(node, *how, sys.executable, "-c", fan_out.NODE, str(path)))
+        for node, argv in fan_out.pulls(bench, limit * 10**6).items():
+            self.running.append(bench.start(node, *how, *argv))
         self.begun, self.at = self.arrived(), time.monotonic()
         while not self.arrived():
             time.sleep(0.1)
             self._look("did not begin")
 
     def arrived(self) -> int:
-        """Bytes of whole segments."""
-        try:
-            lines = (self.bench.to(1) / "journal").read_text(encoding="utf-8").splitlines()
-        except FileNotFoundError:
-            return 0
-        return max(0, len(lines) - 1) * self.bench.segment
+        """Bytes."""
+        return sum(path.stat().st_size for path in (self.bench.base / "home1").rglob("*") if path.is_file())
 
     def _look(self, how: str) -> None:
         if any(one.poll() is not None for one in self.running):
@@ -96,6 +89,8 @@ class Copy:
         for one in self.running:
             one.send_signal(signal.SIGKILL)
             one.wait()
+        self.bench.stop()
+        shutil.rmtree(self.bench.base / "home1")
         shutil.rmtree(self.bench.to(1))
         return found
 

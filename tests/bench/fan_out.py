@@ -26,39 +26,36 @@ import http.server
 import json
 import os
 import random
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPOSITORY / "collections")]
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.copy import Job, Peer
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.fetch import Link
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.journal import Store
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import pull
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import File, Manifest, parse
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 
 PREFIX = "fanbench"
 MIB = 1024 * 1024
 SSH_PORT, RSYNC_PORT, BUFFER_PORT, RAW_PORT = 2222, 8730, 8731, 8732
 NODE = """
-import sys
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import copy
-job = copy.read_job(sys.argv[1])
-last = copy.copy(job, copy.read_manifest(job.manifest), lambda status: None)
-print("\\n".join(copy.words(last)), {one: round(size / 1e6) for one, size in last.sources.items()}, file=sys.stderr)
-sys.exit(not last.complete)
+import json, sys
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache, manifest, pull
+base, node, addresses, rate, connect = json.loads(sys.argv[1])
+of = manifest.parse(json.load(open(f"{base}/manifest.json")))
+home = cache.Cache(f"{base}/home{node}")
+pull.pull(home, of, of.files, pull.Way("seed", addresses, rate, connect), tell=lambda done: 0, note=print)
 """
+SERVE = "from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import pull; pull.serve({!r})"
 RAW_RECEIVER = """
 import socket, sys
 listener = socket.create_server((sys.argv[1], int(sys.argv[2])))
@@ -242,42 +239,39 @@ def line(bench: Bench) -> float:
     return timed(lambda: bench.finish([bench.start(0, *sender)]))
 
 
-def jobs(bench: Bench) -> Iterator[Path]:
-    network, receivers = bench.network, tuple(f"n{node}" for node in bench.receivers)
-    for node in range(network.nodes):
-        order = [*range(node - 1, -1, -1), *range(node + 1, network.nodes)]
-        peers = tuple(
-            Peer(
-                f"n{other}",
-                tuple(
-                    Link(network.address(node, half), network.address(other, half)) for half in range(network.halves)
-                ),
-            )
-            for other in order
-        )
-        whole = {sha256: str(bench.source / name) for name, sha256 in bench.files.items()} if node == 0 else {}
-        places: dict[str, Any] = {
-            "manifest": str(bench.base / "manifest.json"),
-            "partial": str(bench.to(node)),
-            "whole": whole,
-        }
-        job = Job(f"n{node}", "t" * 64, receivers, peers, **places)
-        path = bench.base / f"job{node}.json"
-        path.touch(0o600)
-        path.write_text(json.dumps(document.plain(job)), encoding="utf-8")
-        yield path
+def pulls(bench: Bench, rate: int = 0) -> dict[int, list[str]]:
+    """What each receiver runs to pull from the seed, and to verify. Its home is on the disk of what is compared."""
+    home = bench.base / "seed"
+    blobs = home / "hub/models--bench--model/blobs"
+    blobs.mkdir(parents=True, exist_ok=True)
+    for name, sha256 in bench.files.items():
+        (blobs / sha256).unlink(missing_ok=True)
+        (blobs / sha256).hardlink_to(bench.source / name)
+    pull.publish(pull.Offer(str(home), "bench/model"), str(bench.base / "run"))
+    python = f"env PYTHONPATH={REPOSITORY / 'collections'} {sys.executable} -c"
+    options = _sshd(bench, [0], f"{python} {shlex.quote(SERVE.format(str(bench.base / 'run')))}")
+    connect = ["ssh", "-p", str(SSH_PORT), *options, "-o", "Ciphers=^aes128-gcm@openssh.com", "%H", "model"]
+    addresses = [bench.network.address(0, half) for half in range(bench.network.halves)]
+    argvs = {}
+    for node in bench.receivers:
+        argvs[node] = [sys.executable, "-c", NODE, json.dumps([str(bench.base), node, addresses, rate, connect])]
+        (bench.base / f"home{node}").mkdir()
+    return argvs
 
 
 def ours(bench: Bench) -> float:
-    """Each node runs the node program's copy; verified. The receivers wait for the seed, as those of mbuffer do."""
-    seed, *others = [[sys.executable, "-c", NODE, str(path)] for path in jobs(bench)]
-    waiting = [bench.start(node, *argv) for node, argv in enumerate(others, 1)]
-    time.sleep(2)
-    return timed(lambda: bench.finish([bench.start(0, *seed), *waiting]))
+    argvs = pulls(bench)
+    took = timed(lambda: bench.finish([bench.start(node, *argv) for node, argv in argvs.items()]))
+    for node in bench.receivers:
+        arrived = bench.base / f"home{node}/sparkmatrix/partial" / bench.manifest.revision / "blobs"
+        for name, sha256 in bench.files.items():
+            (arrived / sha256).rename(bench.to(node) / name)
+        shutil.rmtree(bench.base / f"home{node}")
+    return took
 
 
-def _sshd(bench: Bench) -> list[str]:
-    """sshd on every receiver; returns the options of ssh."""
+def _sshd(bench: Bench, nodes: Iterable[int], forced: str = "") -> list[str]:
+    """sshd on these nodes, with one command where it is given; returns the options of ssh."""
     key = bench.base / "key"
     if not key.exists():
         run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key))
@@ -287,26 +281,19 @@ def _sshd(bench: Bench) -> list[str]:
         (bench.base / name).write_text(text + extra, encoding="utf-8")
     (bench.base / "authorized").write_text((bench.base / "key.pub").read_text(encoding="utf-8"), encoding="utf-8")
     options = f"-h {key} -o StrictModes=no -o UsePAM=no -o AuthorizedKeysFile={bench.base / 'authorized'}"
+    options += f" -o MaxStartups=100 -o ForceCommand={shlex.quote(forced)}" if forced else ""
     program = shutil.which("sshd", path=bench.path)
     mounts = f"mount --bind {bench.base / 'passwd'} /etc/passwd; mount -t tmpfs none /run; mkdir /run/sshd"
-    for node in bench.receivers:
+    for node in nodes:
         bench.daemon(node, "sh", "-c", f"{mounts}; exec {program} -D -e -f /dev/null -p {SSH_PORT} {options}")
-    for node in bench.receivers:
+    for node in nodes:
         bench.wait_for(node, SSH_PORT)
-    return [
-        "-i",
-        str(key),
-        "-o",
-        "StrictHostKeyChecking=no",
-        "-o",
-        "UserKnownHostsFile=/dev/null",
-        "-o",
-        "LogLevel=ERROR",
-    ]
+    quiet = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
+    return ["-i", str(key), *quiet.split()]
 
 
 def scp_in_turn(bench: Bench) -> float:
-    options = _sshd(bench)
+    options = _sshd(bench, bench.receivers)
 
     def work() -> None:
         for node in bench.receivers:
@@ -329,7 +316,7 @@ def _which(bench: Bench, name: str) -> str:
 
 
 def rsync_in_turn(bench: Bench) -> float:
-    options = _sshd(bench)
+    options = _sshd(bench, bench.receivers)
     argvs = [_rsync_ssh(bench, options, node) for node in bench.receivers]
 
     def work() -> None:
@@ -340,7 +327,7 @@ def rsync_in_turn(bench: Bench) -> float:
 
 
 def rsync_parallel(bench: Bench) -> float:
-    options = _sshd(bench)
+    options = _sshd(bench, bench.receivers)
     argvs = [_rsync_ssh(bench, options, node) for node in bench.receivers]
     return timed(lambda: bench.finish([bench.start(0, *argv) for argv in argvs]))
 
@@ -524,47 +511,6 @@ def measure(bench: Bench, name: str) -> tuple[float, float, float]:
     return took, bench.processor, bench.memory
 
 
-def repair(bench: Bench) -> None:
-    """One byte of the same size is wrong in one receiver's copy; all segments are read to find it."""
-    shutil.copytree(bench.source, bench.to(1))
-    name, blob = next(iter(bench.files.items()))
-    with (bench.to(1) / name).open("r+b") as stream:
-        stream.seek(bench.segment + 5)
-        wrong = bytes([stream.read(1)[0] ^ 1])
-        stream.seek(-1, os.SEEK_CUR)
-        stream.write(wrong)
-    began = time.monotonic()
-    good: dict[str, list[int]] = {}
-    partial = bench.base / "repaired"
-    store = Store(bench.manifest, str(partial))
-
-    def look(part: int) -> None:
-        for segment in store.segments[part :: os.cpu_count()]:
-            with (bench.to(1) / segment.file.path).open("rb") as stream:
-                stream.seek(segment.offset)
-                if hashlib.sha256(stream.read(segment.size)).hexdigest() == segment.sha256:
-                    good.setdefault(segment.file.blob, []).append(segment.number)
-
-    threads = [threading.Thread(target=look, args=(part,)) for part in range(os.cpu_count() or 1)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    found = time.monotonic()
-    for file, sha256 in bench.files.items():
-        store.adopt(sha256, str(bench.to(1) / file), good[sha256])
-    shutil.rmtree(bench.to(1))
-    partial.rename(bench.to(1))
-    argvs = [[sys.executable, "-c", NODE, str(path)] for path in jobs(bench)]
-    bench.finish([bench.start(node, *argv) for node, argv in enumerate(argvs)])
-    ended = time.monotonic()
-    bench.check()
-    took = f"found in {found - began:.1f} s, mended in {ended - found:.1f} s"
-    print(f"repair of 1 of {len(store.segments)} segments: {took}")
-    shutil.rmtree(bench.to(1))
-    assert blob
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n", maxsplit=1)[0])
     parser.add_argument("--receivers", type=int, default=3)
@@ -576,21 +522,17 @@ def main() -> int:
     parser.add_argument("--base", type=Path, default=Path("/dev/shm/fanbench"), help="emptied before and after")
     parser.add_argument("--tools", default="", help="directory with further tools, as dpkg -x unpacks them")
     parser.add_argument("--only", default=",".join(METHODS))
-    parser.add_argument("--repair", action="store_true", help="repair of one broken block instead, with one receiver")
     parser.add_argument("--tracker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.tracker:
         tracker(options.tracker)
     shutil.rmtree(options.base, ignore_errors=True)
     size = options.size * 1_000_000
-    nodes = 2 if options.repair else options.receivers + 1
+    nodes = options.receivers + 1
     try:
         files, manifest = make_model(options.base, size, options.segment * 1024, options.files)
         with Network(nodes, options.halves, options.rate) as network:
             bench = Bench(network, options.base, files, manifest, options.segment * 1024, options.tools)
-            if options.repair:
-                repair(bench)
-                return 0
             print(f"{nodes - 1} receivers, {options.size} MB, cable of {options.rate or 'no'} Mbit/s")
             first = 0.0
             for name in options.only.split(","):

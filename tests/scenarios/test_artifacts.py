@@ -7,7 +7,7 @@
 
 Usage: test_artifacts.py [--nodes N] [--ring] [--keep]. Runs the layers fabric, plan and artifacts; the engine's
 environment has the hub's client. No engine runs: that one finds the model offline is asked of the hub's own library.
-With ``--ring`` no switch connects them: an encrypted copy through neighbours only, two models at once, and a model that
+With ``--ring`` no switch connects them: a copy through neighbours only, two models at once, and a model that
 is on the computer of Ansible.
 """
 
@@ -49,23 +49,7 @@ concurrency: 2
 """
 
 
-# What a node sees of a copy on its cables, until a file is made.
-SNIFF = """
-import json, os, socket
-frames = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
-frames.settimeout(0.2)
-seen = {"frames": 0, "readable": 0}
-while not os.path.exists("/tmp/sniffed"):
-    try:
-        frame = frames.recv(65536)
-    except TimeoutError:
-        continue
-    ports = (frame[34:36], frame[36:38])
-    if (29560).to_bytes(2, "big") in ports:
-        seen["frames"] += 1
-        seen["readable"] += b"GET /segments/" in frame
-print(json.dumps(seen))
-"""
+BEGUN = f"du -sb {HOME}/sparkmatrix/partial 2>/dev/null | cut -f1"
 
 
 def model(seed: int) -> dict[str, bytes]:
@@ -188,7 +172,7 @@ COMMIT, FILES = hubs.commit(model(1)), model(1)
 
 
 def corrupted(s: Scenario, hub: hubs.Hub) -> None:
-    """A byte of the same size: found by reading all, and repaired by its segment from a neighbour."""
+    """A byte of the same size: found by reading all, and mended from a neighbour."""
     host = s.nodes[-1]
     blob = f"$(readlink -f {FOLDER}/snapshots/{COMMIT}/model-00002-of-00003.safetensors)"
     inside(
@@ -202,7 +186,8 @@ def corrupted(s: Scenario, hub: hubs.Hub) -> None:
     assert f"lab/model on {host}: model-00002-of-00003.safetensors does not have the content" in said
     sent = hub.bytes_sent
     said = s.play("repair", "-e", "artifacts_action=repair", playbook="playbooks/artifacts.yml")
-    assert "67.1 MB from" in said or "6.3 MB from" in said, said[-3000:]
+    (came,) = re.findall(rf"lab/model is whole on {host}: ([\d.]+) MB from", said)
+    assert float(came) < 10, said[-3000:]
     assert hub.bytes_sent == sent
     s.everywhere(COMMIT, FILES)
 
@@ -213,7 +198,7 @@ def killed(s: Scenario, _hub: hubs.Hub) -> None:
     inside(host, f"rm -rf {FOLDER} {HOME}/sparkmatrix")
     slow = ("-e", "artifacts_rate_mb_s=10")
     kill = (
-        f"i=0; until [ $(stat -c %s {HOME}/sparkmatrix/partial/*/blobs/journal 2>/dev/null || echo 0) -gt 80 ];"
+        f"i=0; until [ 0$({BEGUN}) -gt 60000000 ];"
         " do sleep 0.3; i=$((i+1)); [ $i -lt 600 ] || exit 1; done; systemctl kill -s KILL sparkmatrix-artifacts"
     )
     with futures.ThreadPoolExecutor() as pool:
@@ -284,35 +269,21 @@ def reset(s: Scenario, _hub: hubs.Hub) -> None:
         assert inside(host, f"ls {FOLDER}/snapshots")
 
 
-def encrypted(s: Scenario, _hub: hubs.Hub) -> None:
-    """Through neighbours only, and nobody on the way reads what is asked for."""
-    said, seen = watched(s, "encrypted", "-e", "artifacts_encryption=true")
+def neighbours(s: Scenario, _hub: hubs.Hub) -> None:
+    """In a ring it comes from a neighbour, and goes on from there."""
+    said = s.play("neighbours", *LAYERS)
     s.everywhere(COMMIT, FILES)
-    assert seen["frames"] > 100 and not seen["readable"], seen
     for number, host in enumerate(s.nodes[1:], start=1):
         (told, *_more) = re.findall(rf"lab/model is whole on {host}: ([^'\"]*)", said)
         sources = set(re.findall(r"from (spark\d+)", told))
         assert sources and sources <= {s.nodes[number - 1], s.nodes[(number + 1) % len(s.nodes)]}, told
 
 
-def watched(s: Scenario, name: str, *options: str) -> tuple[str, dict[str, int]]:
-    """A run, and what a node in the middle saw of it."""
-    middle = s.nodes[1]
-    inside(middle, "rm -f /tmp/sniffed")
-    with futures.ThreadPoolExecutor() as pool:
-        sniffed = pool.submit(inside, middle, f"timeout 600 python3 -c '{SNIFF}'")
-        try:
-            said = s.play(name, *LAYERS, *options)
-        finally:
-            inside(middle, "touch /tmp/sniffed")
-        return said, json.loads(sniffed.result())
-
-
 def two(s: Scenario, _hub: hubs.Hub) -> None:
     """Two models at once: the second run says what is on its way, the first one ends well; then the second one does."""
     for host in s.nodes[1:]:
         inside(host, f"rm -rf {FOLDER} {HOME}/sparkmatrix")
-    begun = f"i=0; until ls {HOME}/sparkmatrix/partial/*/blobs/journal; do sleep 0.3; i=$((i+1)); [ $i -lt 900 ]; done"
+    begun = f"i=0; until [ 0$({BEGUN}) -gt 1000000 ]; do sleep 0.3; i=$((i+1)); [ $i -lt 900 ]; done"
     other = ("-e", "engine_recipe=hub-other")
     with futures.ThreadPoolExecutor() as pool:
         one = pool.submit(s.play, "one", *LAYERS, "-e", "artifacts_rate_mb_s=3")
@@ -320,8 +291,7 @@ def two(s: Scenario, _hub: hubs.Hub) -> None:
         s.play("two", *LAYERS, *other, fails="this node is copying lab/model")
         one.result()
     s.everywhere(COMMIT, FILES)
-    _said, seen = watched(s, "two-again", *other)
-    assert seen["readable"], f"a copy without encryption is not readable: {seen}"  # the test of the test
+    s.play("two-again", *LAYERS, *other)
     s.everywhere(hubs.commit(model(2)), model(2), "lab/other")
     s.everywhere(COMMIT, FILES)
 
@@ -347,7 +317,7 @@ def controller(s: Scenario, hub: hubs.Hub) -> None:
     planned = s.play("look", *LAYERS, *source, "--check")
     assert "spark1 gets 220.2 MB from this computer" in planned, planned[-3000:]
     kill = (
-        f"i=0; until [ $(stat -c %s {HOME}/sparkmatrix/partial/*/blobs/journal 2>/dev/null || echo 0) -gt 77 ];"
+        f"i=0; until [ 0$({BEGUN}) -gt 70000000 ];"
         " do sleep 0.02; i=$((i+1)); [ $i -lt 9000 ] || exit 1; done;"
         " pkill -KILL -f '^[^ ]*python.*[a]rtifacts receive .* take'"
     )
@@ -373,7 +343,7 @@ CASES = {
     "revision": revision,
     "archive": archive,
     "reset": reset,
-    "encrypted": encrypted,
+    "neighbours": neighbours,
     "two": two,
     "controller": controller,
 }
@@ -396,7 +366,7 @@ def main() -> int:
         hub = s.serve()
         with hub.serve(s.address, large=s.address) as s.url:
             if not up:
-                s.play("fabric", "--tags", "fabric")
+                s.play("fabric", "--tags", "fabric,access")
                 (s.place / "up").touch()
             for name in cases:
                 say(f"-- {name}")

@@ -24,8 +24,6 @@ from unittest import mock
 
 from ansible_collections.sparkmatrix.cluster.plugins import module_utils as node_side
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import ufw
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.copy import Job, Peer, Status
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.fetch import Link
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.work import Progress, Work
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
@@ -497,11 +495,6 @@ said(
     ),
     f"\n{json.dumps({'version': '1', 'help': HELP})}\n",
 )
-said(
-    "_artifacts/talk:parse_have",
-    lambda text: here("_artifacts/talk:parse_have")(raw(text), "a", 15),
-    '{"fingerprint": "a", "have": "f", "nodes": {"spark1": {"beat": 1, "received": 2, "lacking": 3}}}',
-)
 
 # -- answers of an engine
 
@@ -605,24 +598,6 @@ said(
         "org/m", {"one.safetensors": 3, "model.safetensors.index.json": 9}, {"model.safetensors.index.json": text}
     ),
     '{"weight_map": {"a": "one.safetensors"}}',
-)
-in_file(
-    "_artifacts/copy:read_job",
-    "job.json",
-    lambda path: here("_artifacts/copy:read_job")(str(path)),
-    js(Job("spark1", "t" * 32, ("spark2",), (Peer("spark2", (Link("10.0.0.1", "10.0.0.2"),)),), "/m", "/p")),
-)
-in_file(
-    "_artifacts/copy:read_manifest",
-    "manifest.json",
-    lambda path: here("_artifacts/copy:read_manifest")(str(path)),
-    json.dumps(MANIFEST),
-)
-in_file(
-    "_artifacts/copy:last",
-    "status.json",
-    lambda path: here("_artifacts/copy:last")(str(path), f"{ROOT}/lock"),
-    js(Status("spark1", "org/m", "a" * 40, sources={"spark2": 7})),
 )
 in_file(
     "_artifacts/work:read",

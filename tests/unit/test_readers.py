@@ -85,7 +85,6 @@ NOT_REACHED = {
 }
 # What they read is no text, or they are parts of a reader that is in the table.
 NOT_HERE = [
-    "_artifacts/talk:parse_answer",
     "_artifacts/work:parse",
     "_engine/engine_json:parse",
     "_managed/service:parse_environ",

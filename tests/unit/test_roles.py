@@ -201,7 +201,6 @@ MADE_HERE = {
     "discover_machines": "addresses of discover_found, and names that are counted",
     "node_answer": "whether there is any, which chooses one of two groups",
     "node_leaving": "hosts and variables of the inventory",
-    "spark_artifacts": "whom the plan of models names: hosts of the play",
 }
 
 

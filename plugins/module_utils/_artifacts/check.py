@@ -91,9 +91,9 @@ def _check(cache: Cache, manifest: Manifest, way: _Way) -> Checked:
                         "has changed since it was verified" if one.blob in known else "was not verified yet"
                     )
             pieces = [(one, piece) for one, _seen in todo for piece in segments[one.path]]
-            fits = hashing.at_once(lambda item: _fits(item[0], item[1], blobs, way.tell), pieces)
+            right = hashing.at_once(lambda item: fits(item[1], blobs, way.tell), pieces)
             count = sum(piece.size for _one, piece in pieces)
-            for (one, piece), fit in zip(pieces, fits):
+            for (one, piece), fit in zip(pieces, right):
                 if not fit:
                     bad.setdefault(one.blob, []).append(piece.offset // manifest.segment_bytes)
             for one, seen in todo:
@@ -134,9 +134,10 @@ def _look(one: File, blobs: int) -> tuple[Stamp | None, str]:
     return seen, ""
 
 
-def _fits(one: File, piece: Segment, blobs: int, tell: Tell) -> bool:
+def fits(piece: Segment, blobs: int, tell: Tell = nothing) -> bool:
+    """Whether the directory has it."""
     try:
-        opened = folders.open_file(one.blob, blobs)
+        opened = folders.open_file(piece.file.blob, blobs)
         try:
             return hashing.segment(opened, piece.offset, piece.size, tell) == piece.sha256
         finally:

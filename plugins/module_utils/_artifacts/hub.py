@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import signal
 import stat
 import subprocess
@@ -54,8 +53,6 @@ DOWNLOADED, VERIFIED = "downloaded", "verified"
 Tell = Callable[[str, int, int], None]  # phase, bytes so far, bytes of all
 Say = Callable[[str], None]  # what happened, for people
 _STALLS_WITH_XET = 2
-_FEW = 4  # of so many segments one may be broken, else the whole file is downloaded
-_CHUNK = 4 * 1024 * 1024
 _APART = "block_suspend"
 _FRUITLESS = 4  # attempts that brought nothing
 # Of the engine's environment, for the client. The token travels by itself.
@@ -162,13 +159,10 @@ class _Hub:
         except SparkError as exc:
             raise self.odd("no JSON") from exc
 
-    def get(self, path: str, span: str = "") -> Reply:
-        """``span``: the first and the last byte that is wanted."""
+    def get(self, path: str) -> Reply:
         url = path if path.startswith(("https://", "http://")) else self.hub + path
         for _hop in range(_REDIRECTS):
             asked = urllib.request.Request(url)  # noqa: S310  # the scheme is looked at
-            if span:
-                asked.add_header("Range", f"bytes={span}")
             # It is for the hub alone, and not for where that leads.
             if self.token and _origin(url) == _origin(self.hub):
                 asked.add_header("Authorization", f"Bearer {self.token}")
@@ -184,7 +178,7 @@ class _Hub:
         problem = model_files.refusal(reply, self.name, self.revision, self.hub, bool(self.token))
         if problem[0]:
             raise SparkError(*_by(self.name, problem))
-        if reply.status != (206 if span else 200):
+        if reply.status != 200:
             raise self.odd(f"HTTP {reply.status} for {urllib.parse.urlsplit(url).path}")
         return reply
 
@@ -245,7 +239,6 @@ def obtain(
         pass
     work = _Bringing(cache, listing, {one.blob: one for one in files.values()}, segment_bytes, tell, say)
     work.measure(work.lacking)
-    work.mend(by.environment)
     for _again in range(2):
         if work.lacking:
             work.download(by)
@@ -304,12 +297,6 @@ class _Bringing:
                     caches.drop_partial(cache, listing.revision, one.blob)
                 return
 
-    def mend(self, environment: Mapping[str, str]) -> None:
-        """Files of which a few segments are broken, where an earlier run knows which."""
-        known = caches.read(self.cache, self.listing.name, self.listing.revision)
-        hub = {**environment, "HF_ENDPOINT": self.listing.hub}
-        self.measure([one for one in self.lacking if known and _mend(self.cache, known, one, hub, self.say)])
-
     def download(self, by: Client) -> None:
         """What lacks; what arrives and is something else is removed."""
         cache, listing, some = self.cache, self.listing, self.lacking
@@ -337,40 +324,6 @@ def _borrow(cache: Cache, listing: Listing, one: Remote) -> None:
             source = held.enter_context(folders.inside(cache.home, above))
             target = held.enter_context(folders.inside(cache.home, _whole(listing.revision)))
             os.link(name, one.blob, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
-
-
-def _mend(cache: Cache, known: Manifest, one: Remote, environment: Mapping[str, str], say: Say) -> bool:
-    """A file of which a few segments are broken: these are asked for, and the others are copied."""
-    segments = [piece for piece in known.segments() if (piece.file.path, piece.file.blob) == (one.path, one.blob)]
-    name = known.name
-    try:
-        with folders.inside(cache.home, (*cache.folder(name), "blobs")) as blobs:
-            source = folders.open_file(one.blob, blobs)
-    except OSError:
-        return False
-    with os.fdopen(source, "rb") as old:
-        if os.fstat(source).st_size != one.size:
-            return False
-        broken = [piece for piece in segments if hashing.segment(source, piece.offset, piece.size) != piece.sha256]
-        if not broken or len(broken) > max(1, len(segments) // _FEW):
-            return False
-        where = _Hub(name, known.revision, environment)
-        path = f"/{name}/resolve/{known.revision}/{urllib.parse.quote(one.path)}"
-        with folders.inside(cache.home, _whole(known.revision)) as whole:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(one.blob, dir_fd=whole)
-            target = os.open(one.blob, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=whole)
-        with os.fdopen(target, "wb") as new:
-            shutil.copyfileobj(old, new, _CHUNK)
-            for piece in broken:
-                try:
-                    data = where.get(path, f"{piece.offset}-{piece.offset + piece.size - 1}").body
-                except SparkError:
-                    return False  # the client is more patient
-                new.seek(piece.offset)
-                new.write(data[: piece.size])
-    say(f"{one.path} is repaired: {len(broken)} of its {len(segments)} segments come from {where.hub}")
-    return True
 
 
 def _measure(

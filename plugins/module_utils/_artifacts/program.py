@@ -10,7 +10,7 @@ import argparse
 import json
 import sys
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import copy, receive, work
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import pull, receive, work
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
@@ -20,7 +20,7 @@ HELP = "download, copy and check models, and how far that is"
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     actions.add_parser("work", help="do what Ansible has left in a file; started by Ansible")
-    copy.configure(actions.add_parser("copy", help="serve and fetch what a job says, and nothing around it"))
+    actions.add_parser("serve", help="let another node read the model that is offered; for sparkmatrix-node peer")
     receive.configure(actions.add_parser("receive", help="take a model that Ansible sends; started by Ansible"))
     one = actions.add_parser("status", help="how far the work on a model on this node is")
     one.add_argument("--json", action="store_true", help="for programs")
@@ -31,22 +31,20 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.action == "status":
             return _status(arguments.json)
-        if arguments.action == "receive":
-            return receive.run(arguments)
-        return copy.run(arguments) if arguments.action == "copy" else work.run()
+        if arguments.action == "serve":
+            pull.give_way()
+            pull.serve()
+        return receive.run(arguments) if arguments.action == "receive" else work.run()
     except SparkError as exc:
         sys.stderr.write(f"{exc}\n")
         return 1
 
 
 def _status(as_json: bool) -> int:
-    now, copied = work.progress(), copy.last()
+    now = work.progress()
     if as_json:
-        told = {"work": document.plain(now) if now else None, "copy": document.plain(copied) if copied else None}
-        sys.stdout.write(f"{json.dumps(told)}\n")
+        sys.stdout.write(f"{json.dumps({'work': document.plain(now) if now else None})}\n")
         return 0
-    lines = work.words(now) if now else []
-    lines += copy.words(copied) if copied else []
-    lines = lines or ["no model is being fetched, copied or checked"]
+    lines = work.words(now) if now else ["no model is being fetched, copied or checked"]
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     return 0

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import copy, folders, journal, work
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import check, folders, hashing, work
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import manifest as manifests
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import Manifest, Segment
@@ -35,67 +35,69 @@ _MOST = 256 * 1024 * 1024
 
 
 def begin(cache: Cache, told: Any, machine: Machine, progress: str = PROGRESS) -> list[int]:
-    """The segments that are missing here. Takes the disk space of all of them."""
+    """The segments that are missing here."""
     of = manifests.parse(told["manifest"])
     work.make_way(machine, of.name)
-    teller = work.Teller(work.Work(work.PREPARE, cache.home, of.name, of.revision), progress)
+    teller = work.Teller(work.Work(work.COPY, cache.home, of.name, of.revision), progress)
     for other in caches.coming(cache, of.name):
         if other != of.revision:
             caches.drop_partial(cache, other)  # of files that have been changed there since
     good = sorted(work.good_blobs(cache, of, teller))
     known = {"manifest": of.as_dict(), "ref": told["ref"], "good": good}
     folders.write(cache.home, (folders.OWN, "partial", of.revision), caches.COMING, json.dumps(known).encode())
-    store = _store(cache, of, good)
-    if not store.in_cache:
-        store.open()
-    store.close()
-    _tell(store, progress)
-    return list(journal.numbers(store.missing))
+    with folders.inside(cache.home, _partial(of), make=True) as directory:
+        pieces = _coming(of, good)
+        fits = hashing.at_once(lambda one: check.fits(one, directory), pieces)
+        _tell(of, good, directory, progress)
+    return [one.number for one, fit in zip(pieces, fits) if not fit]
 
 
 def take(cache: Cache, which: tuple[str, str], numbers: Sequence[int], stream: BinaryIO, told: str = PROGRESS) -> int:
-    """These segments, one behind the other. How many bytes are missing then. ``which``: name and revision."""
-    store, _ref = _known(cache, *which)
-    store.open()
-    try:
+    """These segments, one behind the other; their bytes. ``which``: name and revision."""
+    of, _ref, good = _known(cache, *which)
+    pieces = {one.number: one for one in _coming(of, good)}
+    with folders.inside(cache.home, _partial(of)) as directory:
         for number in numbers:
-            _write(store, store.segments[number], stream)
-            store.verified(number)
-            _tell(store, told)
-    finally:
-        store.close()
-    return store.lacking
+            _write(pieces[number], directory, stream)
+            _tell(of, good, directory, told)
+    return sum(pieces[number].size for number in numbers)
 
 
 def end(cache: Cache, which: tuple[str, str], told: str = PROGRESS) -> work.Result:
-    store, ref = _known(cache, *which)
-    of = store.manifest
-    if not store.in_cache:
-        store.open()
-        store.close()
-    if not store.is_whole:
-        raise SparkError(f"{store.lacking} bytes have not come", f"{of.name} {of.revision[:12]}", work.AGAIN)
-    changed = work.place(cache, of, work.partial_of(cache, of.revision), ref or "main")
-    result = work.Result(of.revision, of.digest, changed, of.size)
-    _tell(store, told, result)
+    of, ref, good = _known(cache, *which)
+    with folders.inside(cache.home, _partial(of)) as directory:
+        pieces = _coming(of, good)
+        fits = hashing.at_once(lambda one: check.fits(one, directory), pieces)
+        lacking = sum(one.size for one, fit in zip(pieces, fits) if not fit)
+        if lacking:
+            raise SparkError(f"{lacking} bytes have not come", f"{of.name} {of.revision[:12]}", work.AGAIN)
+        changed = work.place(cache, of, work.partial_of(cache, of.revision), ref or "main")
+        result = work.Result(of.revision, of.digest, changed, of.size)
+        _tell(of, good, directory, told, result)
     return result
 
 
-def _store(cache: Cache, of: Manifest, good: Sequence[str]) -> journal.Store:
-    whole = {blob: str(cache.blob(of.name, blob)) for blob in good}
-    return journal.Store(of, work.partial_of(cache, of.revision), whole, cache.home)
+def _partial(of: Manifest) -> tuple[str, ...]:
+    return (folders.OWN, "partial", of.revision, "blobs")
 
 
-def _known(cache: Cache, name: str, revision: str) -> tuple[journal.Store, str]:
-    """With the name by which the revision is to be known."""
+def _coming(of: Manifest, good: Sequence[str]) -> list[Segment]:
+    """Of each content once."""
+    firsts = {one.blob: one.path for one in reversed(of.files)}
+    return [one for one in of.segments() if one.file.blob not in good and firsts[one.file.blob] == one.file.path]
+
+
+def _known(cache: Cache, name: str, revision: str) -> tuple[Manifest, str, Sequence[str]]:
+    """With the name by which the revision is to be known, and the blobs that were here before."""
     known = caches.coming(cache, name).get(revision)
     if not known:
         raise SparkError("nobody has said what is to come", f"{name} {revision[:12]}", work.AGAIN)
-    return _store(cache, known["manifest"], known["good"]), known["ref"]
+    return known["manifest"], known["ref"], known["good"]
 
 
-def _write(store: journal.Store, segment: Segment, stream: BinaryIO) -> None:
-    handle = journal.regular(store.path(segment.file), os.O_WRONLY)
+def _write(segment: Segment, directory: int, stream: BinaryIO) -> None:
+    how = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(segment.file.blob, how, 0o644, dir_fd=directory)
     try:
         hashed, at, end_ = hashlib.sha256(), segment.offset, segment.offset + segment.size
         while at < end_:
@@ -113,24 +115,35 @@ def _write(store: journal.Store, segment: Segment, stream: BinaryIO) -> None:
                 segment.file.path,
                 "Look at whether the file is being changed, or its disk is failing, and run it again",
             )
+        if os.fstat(handle).st_size > segment.file.size:
+            os.ftruncate(handle, segment.file.size)
         os.fdatasync(handle)
     finally:
         os.close(handle)
 
 
-def _tell(store: journal.Store, progress: str, result: work.Result | None = None) -> None:
+def _tell(of: Manifest, good: Sequence[str], directory: int, progress: str, result: work.Result | None = None) -> None:
     """For ``sparkmatrix artifacts status``."""
+    sizes = {one.blob: one.size for one in of.files if one.blob not in good}
     now = work.Progress(
-        store.fingerprint,
-        store.manifest.name,
+        of.digest,
+        of.name,
         "receiving",
-        store.bytes - store.lacking,
-        store.bytes,
+        sum(sizes.values()) if result else sum(map(_taken, sizes, [directory] * len(sizes))),
+        sum(sizes.values()),
         ended=result is not None,
         notes=("from the computer that Ansible runs on; when that is interrupted, the same run goes on where it was",),
         result=result or work.Result(),
     )
-    copy.keep(now, progress)
+    work.keep(now, progress)
+
+
+def _taken(blob: str, directory: int) -> int:
+    """Bytes on the disk."""
+    try:
+        return os.stat(blob, dir_fd=directory, follow_symlinks=False).st_blocks * 512
+    except OSError:
+        return 0
 
 
 # --- the program ---
@@ -148,7 +161,7 @@ def run(arguments: argparse.Namespace) -> int:
     cache, given = Cache(arguments.home), sys.stdin.buffer
     name, _at, revision = arguments.model.partition("@")
     try:
-        with copy.alone():
+        with work.alone():
             told: Any
             if arguments.step == BEGIN:
                 told = begin(cache, json_text.read(given.read(_MOST)), Machine())

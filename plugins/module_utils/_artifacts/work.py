@@ -11,23 +11,22 @@ and leaves its result there. A run of Ansible starts it and waits for it; the ne
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Optional
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import (
     archive,
     check,
-    copy,
     folders,
     hub,
     importing,
-    journal,
-    talk,
+    pull,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import manifest as manifests
@@ -46,16 +45,18 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds im
     Count,
     Flag,
     Host,
+    Ipv4,
     WordOrEmpty,
     Words,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, open_lock
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import write_state
 
 UNIT = "sparkmatrix-artifacts.service"
 WORK = f"{paths.RUN}/artifacts-work.json"
 PROGRESS = f"{paths.RUN}/artifacts-progress.json"
-COPY, PREPARE, CHECK, OBTAIN, EXPORT = "copy", "prepare", "check", "obtain", "export"
+LOCK = f"{paths.RUN}/artifacts.lock"
+COPY, CHECK, OBTAIN, EXPORT = "copy", "check", "obtain", "export"
 DOWNLOAD, ADOPT, IMPORT = "download", "adopt", "import"
 AGAIN = "Run it again: it goes on where this ended"
 # Models and archives are where their owner wants them, and other users read them. So not unit_sandbox.ROOT,
@@ -63,7 +64,7 @@ AGAIN = "Run it again: it goes on where this ended"
 SANDBOX = (*unit_sandbox.ANY, "ProtectSystem=full", "ProtectHome=read-only")
 # An engine that serves meanwhile keeps at least 90 % of its rate, also where it has all cores in use
 # (tests/bench/beside_engine.py), and its memory. The weight is for machines on which units have cgroups of their own.
-ASIDE = ("Nice=15", "CPUWeight=4", "OOMScoreAdjust=500")
+ASIDE = (f"Nice={pull.NICE}", "CPUWeight=4", "OOMScoreAdjust=500")
 _TELL_S = 1.0
 _POLL_S = 0.5
 _MOST_NOTES = 50
@@ -72,22 +73,19 @@ _MOST = 256 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Work:
-    """``home``: engine_model_cache. ``ref``: what the manifest is to be known as, beside its commit. ``peers``,
-    ``receivers``, ``token``, ``certificate``, ``rate``: of a copy. ``full``: read every byte, also of what has not
-    changed. ``way``: of obtaining it, with ``source`` where that is a path. ``environment``: by which the hub is asked;
-    ``python``, ``user``: of its client; ``pickle``: weights that can run programs are let in."""
+    """``home``: engine_model_cache. ``ref``: what the manifest is to be known as, beside its commit.
+    ``manifest``, ``host``, ``addresses``, ``rate``: of a copy, from whom. ``full``: read every byte, also of what has
+    not changed. ``way``: of obtaining it, with ``source`` where that is a path. ``environment``: by which the hub is
+    asked; ``python``, ``user``: of its client; ``pickle``: weights that can run programs are let in."""
 
-    kind: str = field(metadata=document.one_of(COPY, PREPARE, CHECK, OBTAIN, EXPORT))
+    kind: str = field(metadata=document.one_of(COPY, CHECK, OBTAIN, EXPORT))
     home: str
     name: str
     revision: str = ""
     ref: str = ""
     host: str = ""
     manifest: Optional[Annotated[Manifest, manifests.parse]] = None
-    token: str = ""
-    certificate: str = ""
-    receivers: tuple[str, ...] = ()
-    peers: tuple[copy.Peer, ...] = ()
+    addresses: tuple[Ipv4, ...] = ()
     rate: int = 0
     full: bool = False
     way: str = field(default=DOWNLOAD, metadata=document.one_of(DOWNLOAD, ADOPT, IMPORT))
@@ -181,23 +179,23 @@ class Teller:
 
     def _write(self) -> None:
         self._told = self._clock()
-        copy.keep(self.now, self._path)
+        keep(self.now, self._path)
+
+
+def keep(now: Progress, path: str = PROGRESS) -> None:
+    """Whole or not at all, for whoever reads it meanwhile."""
+    fresh = f"{path}.{os.getpid()}"
+    with open(fresh, "w", encoding="utf-8") as stream:
+        json.dump(document.plain(now), stream)
+    os.replace(fresh, path)
 
 
 # --- what is done, in the unit ---
 
 
 def perform(work: Work, teller: Teller) -> Result:
-    ways = {COPY: _copy, PREPARE: _prepare, CHECK: _check, OBTAIN: _obtain, EXPORT: _export}
+    ways = {COPY: _copy, CHECK: _check, OBTAIN: _obtain, EXPORT: _export}
     return ways[work.kind](work, Cache(work.home), teller)
-
-
-def _prepare(work: Work, cache: Cache, teller: Teller) -> Result:
-    """Reads what is here of a model that comes from another node, so that a copy need not wait for it."""
-    of = _manifest(work)
-    if _look_through(cache, of, teller):
-        return Result(of.revision)
-    return Result(of.revision, of.digest, place(cache, of, "", work.ref))
 
 
 def _manifest(work: Work) -> Manifest:
@@ -236,60 +234,45 @@ def good_blobs(cache: Cache, of: Manifest, teller: Teller) -> set[str]:
 
 
 def _copy(work: Work, cache: Cache, teller: Teller) -> Result:
-    """Serve the model to the other nodes and fetch what is missing or broken here, then make it visible as a whole."""
+    """Fetch from another node what is missing or broken here, then make the model visible as a whole."""
     of = _manifest(work)
-    partial = partial_of(cache, of.revision)
     good = good_blobs(cache, of, teller)
-    teller.phase("copying")
-
-    def tell(status: copy.Status) -> None:
-        copy.keep(status)
-        if work.host in work.receivers:
-            teller.at(status.size - status.lacking, status.size)
-        else:
-            others = [state for host, state in status.nodes.items() if host in work.receivers and state.beat]
-            lacking = sum(state.lacking for state in others) + status.size * (len(work.receivers) - len(others))
-            teller.at(status.size * len(work.receivers) - lacking, status.size * len(work.receivers))
-
-    with copy.alone(), folders.inside(cache.home, (*cache.folder(of.name), "blobs"), make=True) as blobs:
-        job = copy.Job(
-            host=work.host,
-            token=work.token,
-            receivers=work.receivers,
-            peers=work.peers,
-            manifest="",
-            partial=partial,
-            home=cache.home,
-            whole={blob: f"{folders.path(blobs)}/{blob}" for blob in good},
-            rate=work.rate,
-            certificate=work.certificate,
-        )
-        status = copy.copy(job, of, tell)
-    if status.phase != talk.WHOLE:
-        raise SparkError("; ".join(status.problems) or "it is not whole", f"{of.name} on {work.host}", AGAIN)
-    changed = place(cache, of, partial, work.ref)
-    received = sum(status.sources.values())
-    return Result(of.revision, of.digest, changed, received, dict(status.sources), problems=status.problems)
+    lacking = list({one.blob: one for one in of.files if one.size and one.blob not in good}.values())
+    size = sum(one.size for one in lacking)
+    teller.phase("copying", size)
+    way = pull.Way(work.host, work.addresses, work.rate)
+    with alone():
+        came = pull.pull(cache, of, lacking, way, tell=lambda done: teller.at(done, size), note=teller.note)
+    changed = place(cache, of, partial_of(cache, of.revision), work.ref)
+    return Result(of.revision, of.digest, changed, came, {work.host: came} if came else {})
 
 
 def _take_out(cache: Cache, of: Manifest, found: check.Broken) -> None:
-    """A file of which some segments are right is repaired by the others."""
+    """A file of root's that is broken in parts is mended: it stays the same file for whoever has it open."""
     one = next(one for one in of.files if one.path == found.path)
-    own = [piece.number for piece in of.segments() if piece.file.path == found.path]
-    good = set(own) - set(found.segments)
-    if not good:
-        return
-    with folders.inside(cache.home, (*cache.folder(of.name), "blobs")) as blobs:
-        try:
-            opened = folders.open_file(one.blob, blobs)
-        except OSError:
-            return  # it has gone since it was read
+    partial = (folders.OWN, "partial", of.revision, "blobs")
+    with contextlib.suppress(OSError), contextlib.ExitStack() as held:
+        blobs = held.enter_context(folders.inside(cache.home, (*cache.folder(of.name), "blobs")))
+        opened = folders.open_file(one.blob, blobs)
         owner = os.fstat(opened).st_uid
         os.close(opened)
-        if owner != os.geteuid():
-            return  # who may have it open for writing, and would write after it was read
-        store = journal.Store(of, partial_of(cache, of.revision), home=cache.home)
-        store.adopt(one.blob, f"{folders.path(blobs)}/{one.blob}", good)
+        if owner == os.geteuid():  # who else may have it open for writing would write after it was read
+            target = held.enter_context(folders.inside(cache.home, partial, make=True))
+            os.replace(one.blob, one.blob, src_dir_fd=blobs, dst_dir_fd=target)
+
+
+@contextlib.contextmanager
+def alone(lock: str = LOCK) -> Iterator[None]:
+    handle = open_lock(lock)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise SparkError(
+            "another model comes to this node", lock, "Wait until it has ended: sparkmatrix artifacts status"
+        ) from None
+    finally:
+        os.close(handle)
 
 
 def partial_of(cache: Cache, revision: str) -> str:
@@ -365,7 +348,7 @@ def read(path: str = WORK) -> Work:
 def run(path: str = WORK) -> int:
     """The unit's program: 0 done, 1 not, and why."""
     work = read(path)
-    os.unlink(path)  # it has the token of a copy, and the key
+    os.unlink(path)
     teller = Teller(work)
     try:
         teller.end(result=perform(work, teller))

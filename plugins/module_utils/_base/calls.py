@@ -42,6 +42,7 @@ CALLS: Mapping[str, str] = {
     "kept_plan": "_engine.kept_plan:ensure",
     "model_listing": "_artifacts.look:listing",
     "model_manifest": "_artifacts.look:manifest",
+    "model_offer": "_artifacts.pull:offer",
     "model_wait": "_artifacts.work:waited",
     "model_work": "_artifacts.work:begin",
     "models": "_artifacts.look:models",

@@ -16,7 +16,6 @@ RENDEZVOUS = 29501  # where ranks meet without Ray
 VLLM_REPLICAS = 29550  # where vLLM's data parallel ranks meet
 FABRIC_BANDWIDTH = 18515  # perftest's own
 NCCL_TEST = 29562  # where the ranks of a test of NCCL meet
-ARTIFACTS = 29560  # segments of models, between nodes, while they are copied
 IMAGES = 29561  # where nodes fetch images from another one, while they are copied; there on loopback, too
 PROMETHEUS = 9090  # its own; on loopback
 NODE_EXPORTER = 9100  # its own; on the fabric

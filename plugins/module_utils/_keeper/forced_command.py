@@ -37,9 +37,10 @@ ALLOWED: Mapping[str, Sequence[str]] = {
     "rank-status": ("sudo", "-n", TOOL, "rank", "status"),
     "rank-stop": ("sudo", "-n", TOOL, "rank", "stop"),
     "rank-watch": ("sudo", "-n", TOOL, "rank", "watch"),
+    "model": ("sudo", "-n", TOOL, "artifacts", "serve"),
     "drift": ("sudo", "-n", TOOL, "drift", "--peer"),
 }
-COMMON = ("version", "fabric-status", "rank-status")  # for every node
+COMMON = ("version", "fabric-status", "rank-status", "model")  # for every node
 REFUSED = 126
 
 
@@ -74,5 +75,6 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stderr.write(f"Not allowed. This peer may ask for: {', '.join(allowed)}\n")
         return REFUSED
     argv = ALLOWED[asked]
-    # What it prints goes to the peer as it comes.
-    return subprocess.call(list(argv), stdin=subprocess.DEVNULL)  # pylint: disable=ansible-bad-function
+    # What it prints goes to the peer as it comes. Who reads a model asks for its files.
+    given = None if asked == "model" else subprocess.DEVNULL
+    return subprocess.call(list(argv), stdin=given)  # pylint: disable=ansible-bad-function

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.addresses import network_of
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._artifacts import fanout
 
 OWN = "127.0.0.2"  # where a node reaches what it offers itself; its way to the others listens on 127.0.0.1
 FROM_OWN = "127.0.0.1"
@@ -79,47 +79,14 @@ def rounds(
             lacking.remove(source)
             if source in having:
                 _own(made[0], source, image)
-        _spread(made, image, holders, lacking, facts)
+        copies, apart = fanout.rounds(facts, holders, lacking)
+        made += [Round() for _more in range(len(copies) - len(made))]
+        for one, copy in zip(made, copies):
+            for host, pull in copy.items():
+                _receipt(one, host, image, pull)
+        for host in apart:
+            _offer(made[0], host).fetch.append(image)
     return [one for one in made if one.offers]
-
-
-def _spread(
-    made: list[Round],
-    image: str,
-    holders: list[str],
-    lacking: list[str],
-    facts: Mapping[str, FabricFact | None],
-) -> None:
-    number = 0
-    while lacking:
-        if number == len(made):
-            made.append(Round())
-        took: dict[str, int] = dict.fromkeys(holders, 0)
-        reached = []
-        for host in lacking:
-            near = [(took[one], place, one) for place, one in enumerate(holders) if shared(facts[one], facts[host])[0]]
-            if near:
-                source = min(near)[2]
-                took[source] += 1
-                reached.append(host)
-                _receipt(made[number], host, source, image, shared(facts[source], facts[host]))
-        if not reached:
-            for host in lacking:
-                _offer(made[0], host).fetch.append(image)
-            return
-        holders = [*holders, *reached]
-        lacking = [host for host in lacking if host not in reached]
-        number += 1
-
-
-def shared(source: FabricFact | None, target: FabricFact | None) -> tuple[list[str], list[str]]:
-    """Addresses of the one, and of the other, in the subnets that both are in."""
-    if source is None or target is None:
-        return [], []
-    mine = {network_of(rail): rail.address for rail in source.rails}
-    theirs = {network_of(rail): rail.address for rail in target.rails}
-    both = [network for network in mine if network in theirs]
-    return [mine[network] for network in both], [theirs[network] for network in both]
 
 
 def _offer(where: Round, host: str) -> Offer:
@@ -127,11 +94,11 @@ def _offer(where: Round, host: str) -> Offer:
 
 
 def _own(where: Round, host: str, image: str) -> None:
-    _receipt(where, host, host, image, ([OWN], [FROM_OWN]))
+    _receipt(where, host, image, fanout.Pull(host, (OWN,), (FROM_OWN,)))
 
 
-def _receipt(where: Round, host: str, source: str, image: str, ends: tuple[list[str], list[str]]) -> None:
-    offer = _offer(where, source)
-    for known, more in ((offer.images, [image]), (offer.addresses, ends[0]), (offer.allowed, ends[1])):
+def _receipt(where: Round, host: str, image: str, pull: fanout.Pull) -> None:
+    offer = _offer(where, pull.host)
+    for known, more in ((offer.images, [image]), (offer.addresses, pull.addresses), (offer.allowed, pull.own)):
         known += [one for one in more if one not in known]
-    where.receipts.setdefault(host, []).append(Receipt(image, source, tuple(ends[0])))
+    where.receipts.setdefault(host, []).append(Receipt(image, pull.host, pull.addresses))

@@ -27,6 +27,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as documents
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._artifacts import fanout, plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, border
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import (
@@ -57,8 +58,7 @@ def _path(source: Any) -> str:
 
 
 def room(options: Options) -> dict[str, Any]:
-    """One model. ``listing``: what the hub says of it; empty where the seed has it. ``prepare``: nodes that have a part
-    of it, which they read before they ask for the rest. ``aside``: it is left to the engines."""
+    """One model. ``listing``: what the hub says of it; empty where the seed has it. ``aside``: left to the engines."""
     bring: plan.Bring = document.load(plan.Bring, options["bring"])
     findings: list[Finding] = []
     listing: Listing = options["listing"].get(bring.seed, Listing())
@@ -94,7 +94,7 @@ def room(options: Options) -> dict[str, Any]:
     if apart:
         names = ", ".join(finding.host for finding in apart)
         line = f"{bring.name}: {names}: {apart[0].found}, so every engine fetches the model itself"
-        return {**shown, "lines": [line], "revision": revision, "prepare": [], "aside": True}
+        return {**shown, "lines": [line], "revision": revision, "aside": True}
     lines = [f"{bring.name} {revision[:12]}: {plan.gb(size)}"]
     left = sum(listing.left_out.values())
     if listing.name:
@@ -112,18 +112,32 @@ def room(options: Options) -> dict[str, Any]:
             lines.append(f"{host} gets {lacks} from this computer, {plan.gb(node.free)} are free there")
         else:
             lines.append(f"{host} has it in its cache, and reads it once for its manifest")
-    prepare = [host for host, node in nodes.items() if node.there and host not in (*whole, bring.seed)]
-    return {**shown, "lines": lines, "revision": revision, "prepare": prepare, "aside": False}
+    return {**shown, "lines": lines, "revision": revision, "aside": False}
 
 
 def _apart(facts: Mapping[str, Any], bring: plan.Bring, whole: set[str]) -> list[Finding]:
     """A check of new nodes has no fabric yet, and a node alone needs none."""
     known = {host: fabric_fact.load(facts[host], host) for host in bring.hosts if facts.get(host)}
-    return list(fanout.plan(known, whole, known).findings) if len(known) == len(bring.hosts) else []
+    return _pulls(known, whole)[1] if len(known) == len(bring.hosts) else []
+
+
+def _pulls(facts: Mapping[str, FabricFact], whole: set[str]) -> tuple[list[dict[str, fanout.Pull]], list[Finding]]:
+    """With those that no node with the model reaches."""
+    ordered = sorted(facts, key=lambda host: (facts[host].rank, host))
+    lacking = [host for host in ordered if host not in whole]
+    made, apart = fanout.rounds(facts, [host for host in ordered if host in whole], lacking)
+    return made, [
+        Finding(
+            host,
+            "no node that has the model, or gets it, shares a cable with this one",
+            "Let a node between them serve the model too, or name a node that is its neighbour as artifacts_seed",
+        )
+        for host in apart
+    ]
 
 
 def fan_out(options: Options) -> dict[str, Any]:
-    """``works``: what each node does, but for token and manifest; nothing where nobody lacks it."""
+    """``rounds``: who offers it, and the work of those who get it; none where nobody lacks it."""
     bring: plan.Bring = document.load(plan.Bring, options["bring"])
     seed = bring.seed
     of: Manifest | None = options["had"][seed].manifest
@@ -133,32 +147,32 @@ def fan_out(options: Options) -> dict[str, Any]:
         judged(border.REFUSED, [Finding(seed, f"its manifest is of {of.name} {of.revision}", border.REMEDY)])
     looks = _nodes(options["looks"], bring)
     whole = {host for host, node in looks.items() if (node.state, node.digest) == (WHOLE, of.digest)} | {seed}
-    receivers = [host for host in looks if host not in whole]
-    if not receivers:
-        return {"works": {}, "receivers": [], "digest": of.digest}
+    if whole == set(looks):
+        return {"rounds": [], "digest": of.digest}
     facts = {host: fabric_fact.load(one, host) for host, one in options["facts"].items() if host in looks}
-    made = fanout.plan(facts, whole, receivers)
-    shown = judged(REFUSED, made.findings)
-    works = {
-        host: {
-            "kind": "copy",
-            "home": bring.home,
-            "name": of.name,
-            "revision": of.revision,
-            "ref": bring.ref or "main",
-            "host": host,
-            "receivers": list(made.receivers),
-            "peers": [document.plain(peer) for peer in peers],
-            "rate": int(options["rate_mb_s"] * 10**6),
+    made, findings = _pulls(facts, whole)
+    shown = judged(REFUSED, findings)
+    known = {"kind": "copy", "home": bring.home, "name": of.name, "revision": of.revision, "ref": bring.ref or "main"}
+    rounds = []
+    for one in made:
+        gives = [pull.host for pull in one.values()]
+        works = {
+            host: {
+                **known,
+                "host": pull.host,
+                "addresses": list(pull.addresses),
+                # What one node sends to several is shared by them.
+                "rate": int(options["rate_mb_s"] * 10**6) // gives.count(pull.host),
+            }
+            for host, pull in one.items()
         }
-        for host, peers in made.peers.items()
-    }
-    return {**shown, "works": works, "receivers": list(made.receivers), "digest": of.digest}
+        rounds.append({"offers": sorted({*gives}), "works": works})
+    return {**shown, "rounds": rounds, "digest": of.digest}
 
 
 def done(options: Options) -> dict[str, Any]:
     """Every receiver says by its manifest that it has what the seed has."""
-    findings, changed, lines = [], [], []
+    findings, lines = [], []
     for host in options["receivers"]:
         result = options["worked"][host].result if host in options["worked"] else None
         if result is None or result.digest != options["digest"]:
@@ -170,10 +184,9 @@ def done(options: Options) -> dict[str, Any]:
                 )
             )
             continue
-        changed += [host] if result.changed else []
         sources = ", ".join(f"{plan.gb(count)} from {source}" for source, count in sorted(result.sources.items()))
         lines.append(f"{options['model']} is whole on {host}{f': {sources}' if sources else ''}")
-    return {**judged(REFUSED_COPY, findings), "lines": lines, "anywhere": bool(changed)}
+    return {**judged(REFUSED_COPY, findings), "lines": lines}
 
 
 def here(options: Options) -> dict[str, Any]:

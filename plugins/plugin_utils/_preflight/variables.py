@@ -51,6 +51,7 @@ KEYS = {key: VARIABLES[key] for key in ENTRY if "_" in key or key in ("engine", 
 _KEEPER = "Leave it out: the keeper's own times serve (docs/staying-up.md)"
 # Of earlier releases, with what to do now, such as "It is called fabric_mtu now".
 RENAMED: Mapping[str, str] = {
+    "artifacts_encryption": "Leave it out: models go from node to node over ssh, always encrypted",
     "engine_probe_interval_s": "Leave it out: it follows from engine_hang_seconds",
     "engine_probe_timeout_s": "Leave it out: it follows from engine_hang_seconds",
     **dict.fromkeys(("engine_lost_seconds", "engine_memory_wait_s", "engine_start_limit", "engine_backoff_s"), _KEEPER),

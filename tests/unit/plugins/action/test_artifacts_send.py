@@ -20,7 +20,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.playbook.task import Task
 from ansible.template import Templar
 from ansible_collections.sparkmatrix.cluster.plugins.action import artifacts_send
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import copy, importing, look, program, work
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import importing, look, program, work
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from model_manifest import CONTENT, NAME, SEGMENT
@@ -59,8 +59,8 @@ class Node:
 
 @pytest.fixture
 def node(monkeypatch: pytest.MonkeyPatch) -> Node:
-    monkeypatch.setattr(copy, "keep", lambda *_words: None)
-    monkeypatch.setattr(copy, "alone", contextlib.nullcontext)
+    monkeypatch.setattr(work, "keep", lambda *_words: None)
+    monkeypatch.setattr(work, "alone", contextlib.nullcontext)
     monkeypatch.setattr(work, "make_way", lambda *_words: None)
     measure = importing.measure
     monkeypatch.setattr(importing, "measure", lambda *a, **k: measure(*a, segment_bytes=SEGMENT, **k))

@@ -15,7 +15,7 @@ import model_manifest
 import model_tree
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import check, folders, hashing, journal
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import check, folders, hashing
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -314,18 +314,12 @@ def written(cache: Cache, below: str, files: dict[str, bytes]) -> None:
         os.chown(path, SERVICE, SERVICE)
 
 
-def test_a_journal_that_the_service_user_has_written_is_not_believed(service: Cache) -> None:
-    """It would say that everything has come and was verified, and nothing would be read again."""
-    lies = {one.blob: b"x" * one.size for one in MADE.files}
-    numbers = "".join(f"{one.number}\n" for one in MADE.segments())
-    lies["journal"] = f"segments {journal.fingerprint(MADE)}\n{numbers}".encode()
-    written(service, f"sparkmatrix/partial/{REVISION}/blobs", lies)
-    partial = str(service.partial(REVISION) / "blobs")
-    store = journal.Store(MADE, partial, home=service.home)
-    store.open()
-    assert not store.have
-    assert not [path for path in Path(partial).iterdir() if path.stat().st_uid or b"xx" in path.read_bytes()]
-    store.close()
+def test_what_the_service_user_has_put_where_a_copy_arrives_is_gone(service: Cache) -> None:
+    """It could have it open, and write when all of it was read."""
+    parts = ("sparkmatrix", "partial", REVISION, "blobs")
+    written(service, "/".join(parts), {one.blob: b"x" * one.size for one in MADE.files})
+    with folders.inside(service.home, parts, make=True) as partial:
+        assert (os.listdir(partial), os.fstat(partial).st_uid) == ([], 0)
 
 
 def test_what_the_service_user_says_was_verified_is_read(service: Cache) -> None:

@@ -301,25 +301,7 @@ def test_what_an_interrupted_copy_has_left_is_not_taken_for_whole(brought: Any) 
     assert check.check(cache, made, full=True).whole
 
 
-def test_a_broken_segment_is_asked_for_and_not_its_file(brought: Any, served: Any) -> None:
-    cache, bring, source = brought
-    made, _told = bring()
-    place(cache, made)
-    blob = cache.blob(NAME, model_manifest.file(WEIGHTS[0], NEEDED[WEIGHTS[0]]).blob)
-    with blob.open("r+b") as opened:
-        opened.seek(model_manifest.SEGMENT + 5)
-        opened.write(b"!")
-    before = served.bytes_sent
-    again, told = bring("error")
-    assert again == made
-    assert told.said == [f"{WEIGHTS[0]} is repaired: 1 of its 3 segments come from {served.url}"]
-    assert served.bytes_sent - before == model_manifest.SEGMENT
-    assert (source / "said").read_text() == ""
-    assert place(cache, made)
-    assert check.check(cache, made, full=True).whole
-
-
-def test_a_file_that_is_broken_all_over_is_downloaded(brought: Any, served: Any) -> None:
+def test_a_file_that_is_broken_is_downloaded(brought: Any, served: Any) -> None:
     cache, bring, _source = brought
     made, _told = bring()
     place(cache, made)
@@ -554,27 +536,6 @@ def test_a_directory_that_has_become_a_link_is_not_followed(
         monkeypatch.setattr(hub, "_take", swapped)
     with pytest.raises(SparkError, match="is no directory"):
         bring()
-    assert not [path for path in elsewhere.rglob("*") if path.is_file()]
-
-
-@pytest.mark.parametrize("depth", range(4))
-def test_a_repair_does_not_follow_a_link_either(
-    tmp_path: pathlib.Path, brought: Any, monkeypatch: pytest.MonkeyPatch, depth: int
-) -> None:
-    cache, bring, _source = brought
-    made, _told = bring()
-    place(cache, made)
-    with cache.blob(NAME, model_manifest.file(WEIGHTS[0], NEEDED[WEIGHTS[0]]).blob).open("r+b") as opened:
-        opened.write(b"!")
-    mends, elsewhere = hub._mend, tmp_path / "elsewhere"
-
-    def swapped(*arguments: Any) -> bool:
-        swap(cache, made.revision, depth, elsewhere)
-        return mends(*arguments)
-
-    monkeypatch.setattr(hub, "_mend", swapped)
-    with pytest.raises(SparkError, match="is no directory"):
-        bring("error")
     assert not [path for path in elsewhere.rglob("*") if path.is_file()]
 
 

@@ -80,7 +80,7 @@ def test_a_path_stays_below_the_model(path: str) -> None:
         ({"files": [{**SMALL.__dict__, "sha256": "x"}]}, "sha256 of"),
         ({"files": [{**SMALL.__dict__, "blob": "../x"}]}, "blob of"),
         ({"files": [{**SMALL.__dict__, "segments": []}]}, "number of segments"),
-        ({"files": [{**SMALL.__dict__, "segments": ["x"]}]}, "segment of"),
+        ({"files": [{**SMALL.__dict__, "segments": ["x"]}]}, "segments of"),
         ({"files": [SMALL.__dict__, SMALL.__dict__]}, "there twice"),
         ({"files": [SMALL.__dict__, {**SMALL.__dict__, "path": "tokenizer"}]}, "file and directory"),
         ({"files": [SMALL.__dict__, {**LARGE.__dict__, "blob": GIT}]}, "blob of"),

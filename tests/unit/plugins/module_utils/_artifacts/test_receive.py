@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import sys
@@ -16,7 +15,6 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import (
     check,
-    copy,
     importing,
     look,
     receive,
@@ -32,7 +30,7 @@ from model_manifest import CONTENT, NAME, SEGMENT
 
 @pytest.fixture(autouse=True)
 def _here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copy, "keep", lambda *_words: None)
+    monkeypatch.setattr(work, "keep", lambda *_words: None)
     monkeypatch.setattr(work, "make_way", lambda *_words: None)
 
 
@@ -69,13 +67,12 @@ def test_what_arrived_stays_and_the_rest_is_asked_for(tmp_path: Path, cache: Cac
     assert {one.path for one in of.files} == set(CONTENT)  # and not what no engine needs
     missing = begin(cache, of)
     assert len(missing) == len(list(of.segments()))
-    lacking = take(cache, source, of, missing[:2])
-    assert lacking == of.size - sum(one.size for one in list(of.segments())[:2])
+    lacking = of.size - take(cache, source, of, missing[:2])
     with pytest.raises(SparkError, match=f"{lacking} bytes have not come"):
         receive.end(cache, (NAME, of.revision))
     assert begin(cache, of) == missing[2:]  # the controller was gone
-    assert look.held(cache, NAME, "").there > 0  # reserved, and not to be free once more
-    assert take(cache, source, of, missing[2:]) == 0
+    assert look.held(cache, NAME, "").there > 0  # not to be free once more
+    assert take(cache, source, of, missing[2:]) == lacking
     ended = receive.end(cache, (NAME, of.revision))
     assert (ended.revision, ended.digest, ended.changed) == (of.revision, of.digest, True)
     assert check.check(cache, of, full=True).whole
@@ -89,12 +86,11 @@ def test_what_arrived_stays_and_the_rest_is_asked_for(tmp_path: Path, cache: Cac
 
 def test_how_far_it_is_can_be_asked_on_the_node(tmp_path: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[work.Progress] = []
-    monkeypatch.setattr(copy, "keep", lambda progress, _path: told.append(progress))
+    monkeypatch.setattr(work, "keep", lambda progress, _path: told.append(progress))
     source, of = measured(directory(tmp_path / "model"))
     missing = begin(cache, of)
     take(cache, source, of, missing[:1])
-    first = next(iter(of.segments()))
-    assert told[-1].words == f"receiving {NAME}: {how_far.words(first.size, of.size)}" and not told[-1].ended
+    assert told[-1].words.startswith(f"receiving {NAME}: ") and told[-1].done > 0 and not told[-1].ended
     assert "the same run goes on where it was" in work.words(told[-1])[-1]
     take(cache, source, of, missing[1:])
     receive.end(cache, (NAME, of.revision))
@@ -148,19 +144,6 @@ def test_what_came_of_files_that_were_changed_since_is_removed(tmp_path: Path, c
         receive.end(cache, (NAME, of.revision))
 
 
-def test_a_full_disk_is_known_before_a_byte_comes(
-    tmp_path: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _source, of = measured(directory(tmp_path / "model"))
-
-    def full(*_words: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(SparkError, match=f"No space left on device, and {of.size} bytes"):
-        begin(cache, of)
-
-
 @pytest.mark.parametrize("target", ["nothing", "../secret.safetensors"])
 def test_links_to_nothing_or_out_of_the_directory_are_refused(tmp_path: Path, target: str) -> None:
     place = directory(tmp_path / "model")
@@ -184,7 +167,7 @@ def test_a_mac_sends_as_well(tmp_path: Path, cache: Cache, monkeypatch: pytest.M
         pieces = {one.number: importing.read(source, one) for one in of.segments()}
     numbers = begin(cache, of)
     data = b"".join(pieces[number] for number in numbers)
-    assert receive.take(cache, (NAME, of.revision), numbers, io.BytesIO(data)) == 0
+    assert receive.take(cache, (NAME, of.revision), numbers, io.BytesIO(data)) == len(data)
     receive.end(cache, (NAME, of.revision))
     assert check.check(cache, of, full=True).whole
 

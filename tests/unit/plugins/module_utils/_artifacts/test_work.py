@@ -10,25 +10,17 @@ import functools
 import json
 import os
 import pathlib
-import shlex
 import shutil
-import socket
-import subprocess
-import threading
 
 import pytest
-import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import (
     check,
-    copy,
     hashing,
-    journal,
     look,
     work,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.fetch import Link
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import File, Manifest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
@@ -36,19 +28,25 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine 
 NAME, COMMIT = "org/model", "a" * 40
 CONTENT = {"config.json": b"{}", "model.safetensors": bytes(range(256)) * 64, "empty": b""}
 SEGMENT = 4096
-TOKEN = "t" * 48
-ROLE = pathlib.Path(__file__).resolve().parents[5] / "roles/artifacts"
 
 
 @pytest.fixture(autouse=True)
 def _here(tmp_path, monkeypatch):
-    """Several nodes in one process."""
-    keep = copy.keep
-    monkeypatch.setattr(copy, "keep", lambda status, path="": keep(status, path) if path else None)
-    monkeypatch.setattr(copy, "alone", contextlib.nullcontext)
-    with socket.create_server(("", 0)) as free:  # another run of these tests may be on its way
-        port = free.getsockname()[1]
-    monkeypatch.setattr(copy, "Job", functools.partial(copy.Job, port=port))
+    """``seed`` gives what is asked for: rsync is tried in test_pull."""
+    given = []
+
+    def pull(cache, of, lacking, way, *, tell, note):
+        given.append((way.host, [one.path for one in lacking]))
+        there = cache.partial(of.revision) / "blobs"
+        there.mkdir(parents=True, exist_ok=True)
+        for one in lacking:
+            (there / one.blob).write_bytes(CONTENT[one.path])
+            tell(one.size)
+        return sum(one.size for one in lacking)
+
+    monkeypatch.setattr(work, "alone", contextlib.nullcontext)
+    monkeypatch.setattr(work.pull, "pull", pull)
+    return given
 
 
 def seed(tmp_path):
@@ -69,50 +67,10 @@ def seed(tmp_path):
     return cache, of
 
 
-def certificate():
-    """By the command of the role."""
-    tasks = yaml.safe_load((ROLE / "tasks/copy.yml").read_text())
-    tasks += [task for block in tasks for task in block.get("block", ())]
-    (made,) = [one for one in tasks if "openssl" in str(one.get("ansible.builtin.command"))]
-    command = shlex.split(made["ansible.builtin.command"]["cmd"])
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-
-def copied(tmp_path, of, receivers, **options):
-    """One copy from the seed to others, and what each of them says."""
-    hosts = ["seed", *receivers]
-    at = {host: f"127.0.0.{number + 1}" for number, host in enumerate(hosts)}
-    ended = {}
-
-    def act(host):
-        peers = tuple(copy.Peer(one, (Link(at[host], at[one]),)) for one in hosts if one != host)
-        made = work.Work(
-            work.COPY,
-            str(tmp_path / host),
-            NAME,
-            revision=COMMIT,
-            ref="main",
-            host=host,
-            manifest=of,
-            token=TOKEN,
-            receivers=tuple(receivers),
-            peers=peers,
-            **options,
-        )
-        teller = work.Teller(made, str(tmp_path / f"{host}.json"))
-        try:
-            ended[host] = work.perform(made, teller)
-        except SparkError as exc:
-            ended[host] = str(exc)
-
-    threads = [threading.Thread(target=act, args=(host,)) for host in hosts]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join(60)
-    assert not [one for one in threads if one.is_alive()]  # it would hold the port
-    assert not [said for said in ended.values() if isinstance(said, str)], ended
-    return ended
+def copied(tmp_path, of):
+    """What ``b`` gets."""
+    made = work.Work(work.COPY, str(tmp_path / "b"), NAME, COMMIT, "main", "seed", of, ("127.0.0.1",))
+    return work.perform(made, work.Teller(made, str(tmp_path / "b.json")))
 
 
 def content(cache):
@@ -122,45 +80,35 @@ def content(cache):
 
 def test_a_model_comes_to_a_node_and_is_whole_there(tmp_path):
     _cache, of = seed(tmp_path)
-    assert look.held(Cache(str(tmp_path / "b")), NAME, "").state == look.NONE
-    ended = copied(tmp_path, of, ["b", "c"])
-    for host in ("b", "c"):
-        cache = Cache(str(tmp_path / host))
-        assert ended[host].digest == of.digest and ended[host].changed
-        assert content(cache) == CONTENT
-        seen = look.held(cache, NAME, "")
-        assert (seen.state, seen.revision, seen.digest) == (look.WHOLE, COMMIT, of.digest)
-        assert seen.size == seen.there == of.size
-        assert not os.path.exists(os.path.dirname(cache.partial(COMMIT)))
-    assert not ended["seed"].changed
-    again = copied(tmp_path, of, ["b"])
-    assert (again["b"].changed, again["b"].bytes) == (False, 0)
-
-
-def test_a_copy_is_encrypted_with_what_the_role_makes_for_it(tmp_path, monkeypatch):
-    _cache, of = seed(tmp_path)
-    used = []
-    real = copy.contexts
-    monkeypatch.setattr(copy, "contexts", lambda job: used.append(real(job)) or used[-1])
-    assert copied(tmp_path, of, ["b"], certificate=certificate())["b"].changed
-    assert content(Cache(str(tmp_path / "b"))) == CONTENT
-    assert sum(serving.session_stats()["accept_good"] for serving, _fetching in used) > 0
-
-
-def test_a_broken_byte_is_repaired_by_its_segment(tmp_path):
-    _cache, of = seed(tmp_path)
-    copied(tmp_path, of, ["b"])
     cache = Cache(str(tmp_path / "b"))
-    large = of.files[1]
-    with cache.blob(NAME, large.blob).open("r+b") as opened:
-        opened.seek(SEGMENT + 7)
-        opened.write(b"\xff\x00")
+    os.makedirs(cache.home)
+    assert look.held(cache, NAME, "").state == look.NONE
+    ended = copied(tmp_path, of)
+    assert (ended.digest, ended.changed, ended.sources) == (of.digest, True, {"seed": of.size})
+    assert content(cache) == CONTENT
+    seen = look.held(cache, NAME, "")
+    assert (seen.state, seen.revision, seen.digest) == (look.WHOLE, COMMIT, of.digest)
+    assert seen.size == seen.there == of.size
+    assert not os.path.exists(os.path.dirname(cache.partial(COMMIT)))
+    again = copied(tmp_path, of)
+    assert (again.changed, again.bytes) == (False, 0)
+
+
+def test_a_broken_file_alone_is_mended(tmp_path, _here):
+    _cache, of = seed(tmp_path)
+    cache = Cache(str(tmp_path / "b"))
+    os.makedirs(cache.home)
+    copied(tmp_path, of)
+    breaks(cache, of)
     seen = look.held(cache, NAME, "")
     assert seen.state == look.BROKEN and "model.safetensors has changed since it was verified" in seen.found
     checked = work.perform(work.Work(work.CHECK, cache.home, NAME, COMMIT, full=True), teller(tmp_path))
     assert checked.broken == ("model.safetensors does not have the content that it should have (1 of 4 segments)",)
-    ended = copied(tmp_path, of, ["b"])
-    assert ended["b"].bytes == SEGMENT
+    blob = cache.blob(NAME, of.files[1].blob)
+    before = blob.stat().st_ino
+    copied(tmp_path, of)
+    assert _here[-1] == ("seed", ["model.safetensors"])
+    assert blob.stat().st_ino == before  # who has it open sees it whole again
     assert content(cache) == CONTENT and look.held(cache, NAME, "").state == look.WHOLE
 
 
@@ -178,7 +126,7 @@ def test_a_broken_file_is_not_taken_out_through_a_link(tmp_path, way):
     at.rename(elsewhere)
     at.symlink_to(elsewhere)
     before = sorted(elsewhere.rglob("*"))
-    made = work.Work(work.PREPARE, cache.home, NAME, COMMIT, manifest=of)
+    made = work.Work(work.COPY, cache.home, NAME, COMMIT, manifest=of)
     with pytest.raises(SparkError, match="is no directory"):
         work.perform(made, teller(tmp_path))
     assert sorted(elsewhere.rglob("*")) == before
@@ -200,7 +148,7 @@ def test_a_broken_file_is_not_taken_out_of_another_directory(tmp_path, monkeypat
         return found
 
     monkeypatch.setattr(check, "check", swapped)
-    made = work.Work(work.PREPARE, cache.home, NAME, COMMIT, manifest=of)
+    made = work.Work(work.COPY, cache.home, NAME, COMMIT, manifest=of)
     with pytest.raises(SparkError, match="is no directory"):
         work.perform(made, teller(tmp_path))
     assert len([one for one in elsewhere.rglob(of.files[1].blob) if one.is_file()]) >= 1
@@ -212,16 +160,15 @@ def test_a_broken_file_of_another_account_is_not_repaired_but_brought(tmp_path):
     cache, of = seed(tmp_path)
     breaks(cache, of)
     os.chown(cache.blob(NAME, of.files[1].blob), 65534, 65534)
-    work.perform(work.Work(work.PREPARE, cache.home, NAME, COMMIT, manifest=of), teller(tmp_path))
+    work.good_blobs(cache, of, teller(tmp_path))
     assert not list(cache.partial(COMMIT).rglob(of.files[1].blob))
 
 
-@pytest.mark.parametrize("kind", [work.COPY, work.PREPARE])
-def test_a_seed_gives_no_pickle_that_the_user_has_not_allowed(tmp_path, kind):
+def test_a_seed_gives_no_pickle_that_the_user_has_not_allowed(tmp_path):
     cache, of = seed(tmp_path)
     first, *others = of.files
     odd = dataclasses.replace(of, files=(dataclasses.replace(first, path="pytorch_model.bin"), *others))
-    made = work.Work(kind, cache.home, NAME, COMMIT, host="b", manifest=odd)
+    made = work.Work(work.COPY, cache.home, NAME, COMMIT, host="b", manifest=odd)
     with pytest.raises(SparkError, match=r"pickle files.*artifacts_allow_pickle"):
         work.perform(made, teller(tmp_path))
 
@@ -234,10 +181,9 @@ def teller(tmp_path):
 def test_a_manifest_of_another_model_is_refused(tmp_path, change):
     _cache, of = seed(tmp_path)
     known = {"name": NAME, "revision": COMMIT, **change}
-    for kind in (work.PREPARE, work.COPY):
-        made = work.Work(kind, str(tmp_path / "b"), manifest=of, **known)
-        with pytest.raises(SparkError, match="the manifest is of org/model aaaaaaaaaaaa"):
-            work.perform(made, teller(tmp_path))
+    made = work.Work(work.COPY, str(tmp_path / "b"), manifest=of, **known)
+    with pytest.raises(SparkError, match="the manifest is of org/model aaaaaaaaaaaa"):
+        work.perform(made, teller(tmp_path))
 
 
 def test_what_is_told_meanwhile(tmp_path):
@@ -282,14 +228,14 @@ def machine(tmp_path, *active):
 
 def test_a_unit_is_started_with_a_file_that_only_root_reads(tmp_path):
     node = machine(tmp_path, "inactive")
-    wanted = work.Work(work.COPY, "/h", NAME, token=TOKEN, certificate="PEM")
+    wanted = work.Work(work.COPY, "/h", NAME)
     assert work.start(node, wanted) == wanted.id
     path = tmp_path / "run/sparkmatrix/artifacts-work.json"
     assert path.stat().st_mode & 0o777 == 0o600
     assert work.read(str(path)) == wanted
     (started,) = [argv for argv in node.runner.asked if argv[0] == "systemd-run"]
     assert {"--property=Nice=15", "--property=CPUWeight=4", "--property=OOMScoreAdjust=500"} <= set(started)
-    assert not {TOKEN, "PEM"} & set(started) and started[-3:] == [work.paths.NODE_PROGRAM, "artifacts", "work"]
+    assert started[-3:] == [work.paths.NODE_PROGRAM, "artifacts", "work"]
     # It writes to the cache and to /run, for the service user to read.
     assert not [word for word in started if "ProtectSystem=strict" in word or "UMask" in word]
     other = machine(tmp_path, "active")
@@ -333,7 +279,7 @@ def test_what_an_engine_has_fetched_itself_is_read_and_not_fetched_again(tmp_pat
     os.makedirs(own.home)
     shutil.copytree(f"{cache.home}/hub", f"{own.home}/hub", symlinks=True)
     assert look.held(own, NAME, "").state == look.FOREIGN
-    made = work.Work(work.PREPARE, own.home, NAME, COMMIT, manifest=of)
+    made = work.Work(work.COPY, own.home, NAME, COMMIT, manifest=of)
     assert work.perform(made, teller(tmp_path)).changed
     assert look.held(own, NAME, "").state == look.WHOLE
 
@@ -342,10 +288,11 @@ def test_what_an_interrupted_copy_has_left_does_not_replace_what_has_come_since(
     cache, of = seed(tmp_path)
     own = Cache(str(tmp_path / "b"))
     os.makedirs(own.home)
-    # All files are there in their size when a copy begins. Then the engine fetched the model itself, without one file.
-    journal.Store(of, str(own.partial(COMMIT) / "blobs")).open()
+    # A copy that was interrupted had begun a file. Then the engine fetched the model itself, without another one.
+    begun = own.partial(COMMIT) / "blobs" / of.files[1].blob
+    begun.parent.mkdir(parents=True)
+    begun.write_bytes(b"half")
     shutil.copytree(f"{cache.home}/hub", f"{own.home}/hub", symlinks=True)
     own.blob(NAME, of.files[0].blob).unlink()
-    ended = copied(tmp_path, of, ["b"])
-    assert ended["b"].bytes == of.files[0].size
+    assert copied(tmp_path, of).bytes == of.files[0].size
     assert content(own) == CONTENT and look.held(own, NAME, "").state == look.WHOLE

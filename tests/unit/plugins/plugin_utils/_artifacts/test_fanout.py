@@ -65,60 +65,29 @@ def ring(nodes: int) -> dict[str, FabricFact]:
     }
 
 
-def order(made: fanout.FanOut) -> dict[str, list[str]]:
-    return {host: [peer.host for peer in peers] for host, peers in made.peers.items()}
+def test_all_that_a_node_with_it_reaches_get_it_at_once_over_both_halves() -> None:
+    (only,), apart = fanout.rounds(switch(4), ["spark0", "spark3"], ["spark1", "spark2"])
+    assert {host: pull.host for host, pull in only.items()} == {"spark1": "spark0", "spark2": "spark3"} and not apart
+    assert only["spark2"] == fanout.Pull("spark3", ("10.100.0.4", "10.100.1.4"), ("10.100.0.3", "10.100.1.3"))
 
 
-def test_a_chain_through_a_switch() -> None:
-    facts = switch(4)
-    made = fanout.plan(facts, ["spark1"], ["spark0", "spark2", "spark3", "spark1"])
-    assert made.receivers == ("spark0", "spark2", "spark3") and not made.findings
-    assert order(made) == {
-        "spark1": ["spark0", "spark2", "spark3"],
-        "spark0": ["spark1", "spark2", "spark3"],
-        "spark2": ["spark0", "spark1", "spark3"],
-        "spark3": ["spark2", "spark0", "spark1"],
-    }
-    (first, second) = made.peers["spark3"][0].links
-    assert (first.here, first.there) == ("10.100.0.4", "10.100.0.3")
-    assert (second.here, second.there) == ("10.100.1.4", "10.100.1.3")
+@pytest.mark.parametrize(("nodes", "rounds"), [(3, 1), (4, 2), (5, 2), (8, 4)])
+def test_a_ring_passes_it_on(nodes: int, rounds: int) -> None:
+    made, apart = fanout.rounds(ring(nodes), ["spark0"], [f"spark{rank}" for rank in range(1, nodes)])
+    assert len(made) == rounds and not apart
 
 
-def test_several_have_it_already() -> None:
-    made = fanout.plan(switch(4), ["spark0", "spark3"], ["spark1", "spark2"])
-    assert order(made)["spark1"] == ["spark3", "spark0", "spark2"]
-    assert order(made)["spark2"][0] == "spark1"
-
-
-@pytest.mark.parametrize("nodes", [3, 4, 5, 8])
-def test_a_ring_asks_neighbours_only_and_the_nearer_to_the_model_first(nodes: int) -> None:
-    facts = ring(nodes)
-    made = fanout.plan(facts, ["spark0"], list(facts))
-    told = order(made)
-    for rank in range(nodes):
-        assert set(told[f"spark{rank}"]) == {f"spark{(rank + 1) % nodes}", f"spark{(rank - 1) % nodes}"}
-    for rank in range(1, nodes):
-        nearer = min((rank - 1, rank + 1), key=lambda one: min(one % nodes, -one % nodes))
-        assert told[f"spark{rank}"][0] == f"spark{nearer % nodes}"
-    assert all(len(peer.links) == 2 for peers in made.peers.values() for peer in peers)
-
-
-def test_who_reaches_nobody_with_the_model_is_found() -> None:
-    facts = ring(5)
-    made = fanout.plan(facts, ["spark0"], ["spark2", "spark3"])
-    assert [finding.host for finding in made.findings] == ["spark2", "spark3"]
-
-
-def test_nobody_takes_part_who_needs_nothing() -> None:
-    assert set(fanout.plan(switch(4), ["spark0"], ["spark1"]).peers) == {"spark0", "spark1"}
+def test_who_reaches_nobody_that_has_it_is_named() -> None:
+    made, apart = fanout.rounds(ring(5), ["spark0"], ["spark2", "spark3"])
+    assert (made, apart) == ([], ["spark2", "spark3"])
 
 
 @pytest.mark.parametrize("facts", [switch(4), ring(4)])
 def test_the_firewall_of_the_fabric_lets_all_of_them_in(facts: Mapping[str, FabricFact]) -> None:
     """And it has no rule of its own that could be forgotten."""
     rules = firewall.rules(facts)
-    for host, peers in fanout.plan(facts, ["spark0"], list(facts)).peers.items():
-        for peer in peers:
-            for link in peer.links:
-                (netdev,) = [one.netdev for one in facts[peer.host].rails if one.address == link.there]
-                assert f"allow in on {netdev} from {link.here}" in rules[peer.host], host
+    made, _apart = fanout.rounds(facts, ["spark0"], [host for host in facts if host != "spark0"])
+    for pull in (pull for one in made for pull in one.values()):
+        for there, here in zip(pull.addresses, pull.own):
+            (netdev,) = [one.netdev for one in facts[pull.host].rails if one.address == there]
+            assert f"allow in on {netdev} from {here}" in rules[pull.host]
