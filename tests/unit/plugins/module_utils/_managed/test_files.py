@@ -91,46 +91,6 @@ def test_manifest_is_private(root):
     assert stat.S_IMODE(directory.parent.stat().st_mode) == 0o755
 
 
-def test_hand_edit_is_put_right_and_the_first_original_stays(root):
-    files = [text("/etc/kept.conf", "ours\n")]
-    mf.apply_set("demo", files, root=str(root))
-    (root / "etc/kept.conf").write_text("edited\n")
-    result = mf.apply_set("demo", files, root=str(root))
-    assert result.diff[0]["before"] == "edited\n"
-    assert result.diff[0]["after"] == "ours\n"
-    mf.remove_set("demo", root=str(root))
-    assert (root / "etc/kept.conf").read_text() == "original\n"
-    assert stat.S_IMODE((root / "etc/kept.conf").stat().st_mode) == 0o600
-
-
-def test_what_leaves_the_set_is_removed_or_restored(root):
-    mf.apply_set("demo", [text("/etc/kept.conf", "a"), text("/etc/x/new", "b"), text("/etc/z", "c")], root=str(root))
-    result = mf.apply_set("demo", [text("/etc/z", "c")], root=str(root))
-    assert result.changed_paths == ["/etc/kept.conf", "/etc/x/new"]
-    assert (root / "etc/kept.conf").read_text() == "original\n"
-    assert not (root / "etc/x").exists()
-    assert list(json.loads((root / mf.paths.MANAGED[1:] / "demo.json").read_text())["files"]) == ["/etc/z"]
-
-
-def test_original_returns_even_when_its_directory_is_gone(root):
-    (root / "etc/sub").mkdir()
-    (root / "etc/sub/f").write_text("first")
-    mf.apply_set("demo", [text("/etc/sub/f", "ours")], root=str(root))
-    (root / "etc/sub/f").unlink()
-    (root / "etc/sub").rmdir()
-    mf.remove_set("demo", root=str(root))
-    assert (root / "etc/sub/f").read_text() == "first"
-
-
-def test_a_directory_goes_with_its_last_user(root):
-    mf.apply_set("a", [text("/etc/made/a", "1")], root=str(root))
-    mf.apply_set("b", [text("/etc/made/b", "2")], root=str(root))
-    mf.remove_set("a", root=str(root))
-    assert (root / "etc/made/b").exists()
-    mf.remove_set("b", root=str(root))
-    assert not (root / "etc/made").exists()
-
-
 def test_a_directory_with_foreign_content_stays(root):
     mf.apply_set("a", [text("/etc/made/a", "1")], root=str(root))
     (root / "etc/made/foreign").write_text("x")

@@ -115,7 +115,7 @@ def systemd(tmp_path):
         fake.process(42, "new-hash")
         fake.process(41, "old-hash")
         fake.on["start"] = [STARTING, UP]
-        fake.on["restart"] = [{"ActiveState": "deactivating", "Job": "8"}, STARTING, UP]
+        fake.on["restart"] = [{"ActiveState": "deactivating", "Job": "8"}, {**STARTING, "NRestarts": "0"}, UP]
         fake.on["stop"] = [{"ActiveState": "deactivating"}, DOWN]
         return fake
 
@@ -136,50 +136,26 @@ def test_start_then_nothing(systemd):
     assert (result.action, result.changed, fake.calls) == ("none", False, [])
 
 
-def test_restart_when_the_process_has_another_hash(systemd):
-    fake = systemd(**RUNNING, NeedDaemonReload="yes")
-    result = fake.run(enabled=True, config_hash="new-hash")
-    assert (result.action, fake.calls) == ("restarted", ["daemon-reload", "restart"])
-    assert result.before["config_hash"] == "old-hash"
-    assert result.after["config_hash"] == "new-hash"
+OLD_FILE = {**RUNNING, "NeedDaemonReload": "yes"}
 
 
-def test_a_service_that_was_restarted_by_systemd_before_is_restarted(systemd):
-    fake = systemd(**{**RUNNING, "NRestarts": "3"})
-    fake.on["restart"] = [
-        {"ActiveState": "deactivating", "SubState": "stop-sigterm", "Job": "8"},
-        {**STARTING, "NRestarts": "0"},
-        UP,
-    ]
-    assert fake.run(config_hash="new-hash").action == "restarted"
-
-
-def test_restart_when_the_process_has_no_hash(systemd):
-    fake = systemd(**RUNNING)
-    fake.process(41, None)
-    assert fake.run(config_hash="new-hash").action == "restarted"
-
-
-def test_without_hash_any_process_will_do(systemd):
-    assert systemd(**RUNNING).run().changed is False
-
-
-def test_reload_alone_is_a_change_without_restart(systemd):
-    fake = systemd(**RUNNING, NeedDaemonReload="yes")
-    result = fake.run(config_hash="old-hash")
-    assert (result.action, result.changed, fake.calls) == ("none", True, ["daemon-reload"])
-
-
-def test_enable_alone(systemd):
-    fake = systemd(**{**RUNNING, "UnitFileState": "disabled"})
-    result = fake.run(enabled=True)
-    assert (result.action, result.changed, fake.calls) == ("none", True, ["enable"])
-
-
-def test_disable_a_started_unit(systemd):
-    fake = systemd(**RUNNING)
-    result = fake.run(enabled=False)
-    assert (result.action, result.changed, fake.calls) == ("none", True, ["disable"])
+@pytest.mark.parametrize(
+    ("properties", "wanted", "action", "calls"),
+    [
+        (OLD_FILE, {"config_hash": "new-hash"}, "restarted", ["daemon-reload", "restart"]),
+        ({**RUNNING, "NRestarts": "3"}, {"config_hash": "new-hash"}, "restarted", ["restart"]),
+        (RUNNING, {}, "none", []),
+        (OLD_FILE, {"config_hash": "old-hash"}, "none", ["daemon-reload"]),
+        ({**RUNNING, "UnitFileState": "disabled"}, {"enabled": True}, "none", ["enable"]),
+        (RUNNING, {"enabled": False}, "none", ["disable"]),
+    ],
+)
+def test_of_a_unit_that_runs(systemd, properties, wanted, action, calls):
+    fake = systemd(**properties)
+    result = fake.run(**wanted)
+    assert (result.action, result.changed, fake.calls) == (action, bool(calls), calls)
+    if action == "restarted":
+        assert (result.before["config_hash"], result.after["config_hash"]) == ("old-hash", "new-hash")
 
 
 def test_enable_without_install_section(systemd):
@@ -205,21 +181,17 @@ def test_check_mode_tells_and_touches_nothing(systemd, properties, action):
     assert result.after == {"state": "started", "enabled": True, "config_hash": "new-hash"}
 
 
-def test_masked(systemd):
-    with pytest.raises(SparkError, match=r"masked.*systemctl unmask sparkmatrix-ray.service"):
-        systemd(LoadState="masked", UnitFileState="masked").run()
-
-
-def test_missing(systemd):
-    fake = systemd(LoadState="not-found")
-    with pytest.raises(SparkError, match=r"cannot be loaded \(not-found\).*Run the layer again"):
-        fake.run()
-    assert fake.calls == ["daemon-reload"]
-
-
-def test_broken_unit_file(systemd):
-    with pytest.raises(SparkError, match=r"cannot be loaded \(bad-setting: odd\).*systemd-analyze verify"):
-        systemd(LoadState="bad-setting", LoadError="odd").run()
+@pytest.mark.parametrize(
+    ("properties", "found"),
+    [
+        ({"LoadState": "masked", "UnitFileState": "masked"}, "unmask"),
+        ({"LoadState": "not-found"}, "not-found"),
+        ({"LoadState": "bad-setting", "LoadError": "odd"}, "bad-setting: odd"),
+    ],
+)
+def test_a_unit_that_cannot_be_started(systemd, properties, found):
+    with pytest.raises(SparkError, match=found):
+        systemd(**properties).run()
 
 
 def test_a_failed_unit_is_reset_first(systemd):
