@@ -164,7 +164,7 @@ def run(here: Pressure) -> None:
     here.inventory()
     here.inside(PREPARE)
     protected = {"ssh.service": 8, "lab-kept.service": PROTECTED_MIB}
-    said = here.role("protect", swappiness=100, memory_min_mib=protected, watchdog=False)
+    said = here.role("protect", swappiness=100, memory_min_mib=protected, watchdog_available_mib=0)
     here.expect("no warning about the memory controller", "MemoryMin" not in said)
     here.expect("the kernel's swappiness", here.inside("cat /proc/sys/vm/swappiness").strip() == "100")
 
@@ -178,7 +178,7 @@ def run(here: Pressure) -> None:
     seen = here.press("without the ancestor")
     here.expect("without its ancestor's protection it goes to swap", seen["lab-kept.service"][2] > HELD_MIB // 2 * MIB)
     refusal = "this would freeze the machine"
-    here.role("swap-off", fails=refusal, swap_policy="off", memory_min_mib=protected, watchdog=False)
+    here.role("swap-off", fails=refusal, swap_policy="off", memory_min_mib=protected, watchdog_available_mib=0)
     here.expect("swap is still on", "/swapfile" in here.inside("swapon --show --noheadings"))
 
 

@@ -117,7 +117,7 @@ class Stabilization:
         """Give everything back that :meth:`present` took."""
         before = self.settings.load()
         part = Part()
-        self._bring(part, self.reader.read(), before, Options(watchdog=False), forget=True)
+        self._bring(part, self.reader.read(), before, Options(watchdog_available_mib=0), forget=True)
         if not self.check_mode:
             self._drop_reason()
         return self._finish(part)

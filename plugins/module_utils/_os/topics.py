@@ -33,6 +33,28 @@ WATCHDOG_UNIT = "sparkmatrix-memory-watchdog.service"
 CLOCK_UNIT = "sparkmatrix-gpu-clock.service"
 OUR_UNITS = (WATCHDOG_UNIT, CLOCK_UNIT)
 WATCHDOG_MIB = 32
+# Peaks while a model loads are shorter.
+WATCHDOG_SECONDS = 5
+# What is stopped: the first of these that runs, then the next one if that gave no memory back. On a node without the
+# engine itself the ranks live in Ray's processes. Several services on a node are stopped together.
+WATCHED = ("sparkmatrix-engine.service", "sparkmatrix-engine-*.service", "sparkmatrix-ray.service")
+# nvidia-modprobe matters: an upgraded one does not load an older module.
+KERNEL_AND_DRIVER = (
+    "linux-image-*",
+    "linux-headers-*",
+    "linux-modules-*",
+    "linux-nvidia*",
+    "nvidia-*",
+    "libnvidia-*",
+    "xserver-xorg-video-nvidia*",
+)
+# The package's own 10 % is 12 GiB on a Spark, memory that an engine uses on purpose.
+EARLYOOM_PERCENT = 3
+# What systemd takes at most by itself; a lower value removes older entries for good.
+JOURNAL_MIB = 4096
+# Per file of a container, which Docker by itself never ends.
+DOCKER_LOG_MIB = 100
+DOCKER_LOG_FILES = 3
 DROP_IN = "90-sparkmatrix.conf"
 EARLYOOM_FILE = "/etc/default/earlyoom"
 JOURNALD_FILE = f"/etc/systemd/journald.conf.d/{DROP_IN}"
@@ -135,7 +157,7 @@ def headless(options: Options, machine: Reading, before: Record) -> Part:
     part.link(f"{paths.UNITS}/default.target", "/usr/lib/systemd/system/multi-user.target")
     manager = machine.unit("display-manager.service")
     people = [session for session in machine.sessions if session.graphical]
-    stop = options.headless_when == "now" or (options.headless_when == "idle" and not people)
+    stop = options.headless == "now" or (options.headless == "idle" and not people)
     if not manager.exists:
         return part
     if stop or not manager.alive:
@@ -144,10 +166,10 @@ def headless(options: Options, machine: Reading, before: Record) -> Part:
             part.want("units", manager.name, "inactive")
         return part
     part.reboot.append("the desktop still runs and keeps 1.2 to 3 GiB")
-    if options.headless_when == "idle":
+    if options.headless == "idle":
         part.warn(
             f"the desktop was not ended: {', '.join(map(str, people))}",
-            "Log out there and run again, or set os_stabilization_headless_when: now, or reboot",
+            "Log out there and run again, or set os_stabilization_headless: now, or reboot",
             manager.name,
         )
     return part
@@ -222,7 +244,7 @@ def limits(options: Options, machine: Reading, before: Record) -> Part:
         for who in ("*", "root")
     )
     part.text(f"/etc/security/limits.d/{DROP_IN}", lines)
-    if options.docker_limits and machine.unit("docker.service").exists:
+    if machine.unit("docker.service").exists:
         locked = -1 if memlock is None else memlock
         part.merged["default-ulimits.memlock"] = {"Name": "memlock", "Hard": locked, "Soft": locked}
         part.merged["default-ulimits.nofile"] = {"Name": "nofile", "Hard": int(hard), "Soft": int(soft)}
@@ -274,7 +296,7 @@ def memory_min(options: Options, machine: Reading, before: Record) -> Part:
     if socket.alive and socket.accept and "ssh.service" in leaves:
         # One instance per connection; what the slice has, its children share.
         leaves["system-ssh.slice"] = leaves["ssh.service"]
-    if options.watchdog:
+    if options.watchdog_available_mib:
         leaves[WATCHDOG_UNIT] = WATCHDOG_MIB * MIB
     units = {**machine.units, WATCHDOG_UNIT: Unit(WATCHDOG_UNIT, slice="system.slice")}
     units["system-ssh.slice"] = Unit("system-ssh.slice", slice="system.slice")
@@ -313,24 +335,15 @@ def memory_min(options: Options, machine: Reading, before: Record) -> Part:
 
 def earlyoom(options: Options, machine: Reading, before: Record) -> Part:
     part = Part()
-    unit = machine.unit("earlyoom.service")
-    ours = "earlyoom" in before.of("packages")
-    if options.earlyoom_install or ours:
+    if not machine.unit("earlyoom.service").exists or "earlyoom" in before.of("packages"):
         part.want("packages", "earlyoom", "installed")
-    elif not unit.exists:
-        part.refuse(
-            f"os_stabilization_earlyoom is {options.earlyoom}, but earlyoom is not installed",
-            "Set os_stabilization_earlyoom_install: true, or install the package earlyoom",
-            "earlyoom",
-        )
-        return part
     prefer, avoid = "", SYSTEM_COMMS
     if options.earlyoom == "prefer_engine":
         prefer = f" --prefer '{ENGINE_COMMS}'"
     else:
         avoid = f"({SYSTEM_COMMS}|{ENGINE_COMMS})"
     # -s 100,100: without it earlyoom waits until swap is used up as well, with 100 alone it does so before SIGKILL.
-    arguments = f"-r 3600 -m {options.earlyoom_percent} -s 100,100 --avoid '{avoid}'{prefer}"
+    arguments = f"-r 3600 -m {EARLYOOM_PERCENT} -s 100,100 --avoid '{avoid}'{prefer}"
     part.text(EARLYOOM_FILE, f'EARLYOOM_ARGS="{arguments}"\n')
     part.want("enabled", "earlyoom.service", "enabled")
     part.want("units", "earlyoom.service", "active")
@@ -339,8 +352,8 @@ def earlyoom(options: Options, machine: Reading, before: Record) -> Part:
 
 def watchdog(options: Options, machine: Reading, before: Record) -> Part:
     part = Part()
-    units = " ".join(f"--unit {unit}" for unit in options.watchdog_units)
-    arguments = f"--available-mib {options.watchdog_available_mib} --seconds {options.watchdog_seconds}"
+    units = " ".join(f"--unit {unit}" for unit in WATCHED)
+    arguments = f"--available-mib {options.watchdog_available_mib} --seconds {WATCHDOG_SECONDS}"
     sandboxed = "\n".join(unit_sandbox.WATCHDOG)
     text = f"""\
 [Unit]
@@ -375,10 +388,10 @@ def matching(patterns: Sequence[str], packages: Mapping[str, str]) -> list[str]:
 
 def hold(options: Options, machine: Reading, before: Record) -> Part:
     part = Part()
-    for name in matching(options.hold_packages, machine.packages):
+    for name in matching(KERNEL_AND_DRIVER, machine.packages):
         part.want("holds", name, "hold")
     if not part.values:
-        part.warn("no installed package matches", "Correct os_stabilization_hold_packages", "packages")
+        part.warn("no kernel or driver is installed as a package", "Set os_stabilization_hold: false", "packages")
     return part
 
 
@@ -467,16 +480,13 @@ WantedBy=multi-user.target
 
 def logs(options: Options, machine: Reading, before: Record) -> Part:
     part = Part()
-    part.text(
-        JOURNALD_FILE,
-        f"[Journal]\nSystemMaxUse={options.logs_journal_mib}M\n",
-    )
+    part.text(JOURNALD_FILE, f"[Journal]\nSystemMaxUse={JOURNAL_MIB}M\n")
     if machine.unit("docker.service").exists:
         # Other log drivers refuse these options, and Docker would not start.
         driver = json_merge.load(machine.docker_config, DOCKER_CONFIG).get("log-driver", "json-file")
         if driver in ("json-file", "local"):
-            part.merged["log-opts.max-size"] = f"{options.logs_docker_mib}m"
-            part.merged["log-opts.max-file"] = str(options.logs_docker_files)
+            part.merged["log-opts.max-size"] = f"{DOCKER_LOG_MIB}m"
+            part.merged["log-opts.max-file"] = str(DOCKER_LOG_FILES)
     return part
 
 
@@ -499,20 +509,20 @@ def time_sync(options: Options, machine: Reading, before: Record) -> Part:
 
 
 TOPICS: tuple[Topic, ...] = (
-    Topic("headless", lambda o: o.headless, headless),
+    Topic("headless", lambda o: o.headless != "off", headless),
     Topic("swap", lambda o: o.swap_policy != "keep", swap),
     Topic("sysctl", lambda o: bool(o.sysctl), sysctl),
     Topic("limits", lambda o: o.limits, limits),
-    Topic("memory_min", lambda o: o.memory_min, memory_min),
+    Topic("memory_min", lambda o: bool(o.memory_min_mib), memory_min),
     Topic("earlyoom", lambda o: o.earlyoom != "off", earlyoom),
-    Topic("watchdog", lambda o: o.watchdog, watchdog),
+    Topic("watchdog", lambda o: o.watchdog_available_mib > 0, watchdog),
     Topic("hold", lambda o: o.hold, hold),
     Topic("known_good", lambda o: bool(o.known_good), known_good),
     Topic("upgrades", lambda o: o.upgrades != "keep", upgrades),
     Topic("power", lambda o: o.power, power),
     Topic("gpu_clock", lambda o: o.gpu_clock_max_mhz > 0, gpu_clock),
     Topic("logs", lambda o: o.logs, logs),
-    Topic("time_sync", lambda o: o.time_sync, time_sync),
+    Topic("time_sync", lambda _o: True, time_sync),
 )
 
 

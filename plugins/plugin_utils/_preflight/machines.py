@@ -504,8 +504,8 @@ def check_session(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
         profile = node.get("session") or {}
         users, uuid = as_list(profile.get("users")), str(profile.get("uuid"))
-        headless = boolean(context.value(host, "os_stabilization_headless", True), strict=False)
-        if not headless or not (users or profile.get("secret")):
+        stays = context.value(host, "os_stabilization_headless", "boot") == "off"
+        if stays or not (users or profile.get("secret")):
             continue
         whose = f"belongs to {', '.join(map(str, users))}" if users else "has its password from a user's session"
         yield Finding(
@@ -513,7 +513,7 @@ def check_session(context: Context) -> Iterator[Finding]:
             f"the connection that Ansible comes over {whose}, so it may not come up without the desktop",
             f"sudo nmcli connection modify {uuid} connection.permissions '' 802-11-wireless-security.psk-flags 0, then "
             f"give it the password: sudo nmcli --ask connection up {uuid}. Or keep the desktop: "
-            "os_stabilization_headless: false",
+            'os_stabilization_headless: "off"',
             str(profile.get("interface")),
         )
 

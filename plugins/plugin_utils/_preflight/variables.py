@@ -49,6 +49,16 @@ CONNECTION = (
 # Keys that nobody has for something else.
 KEYS = {key: VARIABLES[key] for key in ENTRY if "_" in key or key in ("engine", "recipe")}
 _KEEPER = "Leave it out: the keeper's own times serve (docs/staying-up.md)"
+# What earlier releases had as a variable and is the same for everybody now.
+_FIXED: Mapping[str, str] = {
+    "os_stabilization_earlyoom_percent": "3",
+    "os_stabilization_hold_packages": "kernel, driver and NVIDIA packages",
+    "os_stabilization_logs_docker_files": "3",
+    "os_stabilization_logs_docker_mib": "100",
+    "os_stabilization_logs_journal_mib": "4096",
+    "os_stabilization_watchdog_seconds": "5",
+    "os_stabilization_watchdog_units": "engine, then Ray",
+}
 # Of earlier releases, with what to do now, such as "It is called fabric_mtu now".
 RENAMED: Mapping[str, str] = {
     "artifacts_encryption": "Leave it out: models go from node to node over ssh, always encrypted",
@@ -65,6 +75,14 @@ RENAMED: Mapping[str, str] = {
     ),
     "ray_limit_memlock": "Set engine_limit_memlock, for Ray and the engine",
     "ray_limit_nofile": "Set engine_limit_nofile, for Ray and the engine",
+    "os_stabilization_caches": "Leave it out: the node tool is installed always",
+    "os_stabilization_docker_limits": "os_stabilization_limits includes containers now",
+    "os_stabilization_earlyoom_install": "Leave it out: os_stabilization_earlyoom installs it where it is missing",
+    "os_stabilization_headless_when": 'os_stabilization_headless is boot, idle, now or "off"',
+    "os_stabilization_memory_min": "os_stabilization_memory_min_mib: {} is off",
+    "os_stabilization_time_sync": "Leave it out: a clock that is not synchronized is always warned of",
+    "os_stabilization_watchdog": "os_stabilization_watchdog_available_mib: 0 is off",
+    **{name: f"Leave it out: it is fixed now ({value})" for name, value in _FIXED.items()},
 }
 # Read by every run.
 ALWAYS = ("preflight", "spark")

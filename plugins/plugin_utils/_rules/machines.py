@@ -94,7 +94,7 @@ TROUBLE = (
         "If it was a rank, the whole model was started again; if it was something else, it is missing now",
         "Find out what took the memory, on the machine: sudo journalctl -k -g 'Out of memory'. Lower"
         " engine_gpu_memory_utilization and run playbooks/upgrade.yml, or stop what runs beside the engine",
-        "Make sure that os_stabilization_watchdog is on: it stops the engine before the kernel has to choose",
+        "Leave os_stabilization_watchdog_available_mib above 0: it stops the engine before the kernel has to choose",
         "docs/concepts/unified-memory.md",
         severity=WARN,
         alerts=(Alert("increase(node_vmstat_oom_kill[1h]) > 0", NODE, "0s", severity=FAIL),),

@@ -17,11 +17,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os import sta
 from fake_os import FakeOs, Killed
 
 EVERYTHING = {
-    "headless_when": "now",
+    "headless": "now",
     "swap_policy": "off",
     "hold": True,
     "earlyoom": "prefer_engine",
-    "earlyoom_install": True,
     "upgrades": "off",
 }
 DOCKER = "/etc/docker/daemon.json"
@@ -43,7 +42,7 @@ def stabilization(machine, check=False):
     )
 
 
-@pytest.mark.parametrize("options", [{}, EVERYTHING, {"swap_policy": "keep", "limits": False, "memory_min": False}])
+@pytest.mark.parametrize("options", [{}, EVERYTHING, {"swap_policy": "keep", "limits": False, "memory_min_mib": {}}])
 def test_there_and_back(machine, options):
     machine.swap("/swap.img", priority=5)
     machine.swap_units.append("swap.img.swap")
@@ -121,8 +120,10 @@ def test_what_is_in_force(machine):
 def test_topics_that_are_switched_off_go_back(machine):
     before = machine.state()
     stabilization(machine).present({})
-    switches = ("headless", "limits", "memory_min", "watchdog", "power", "logs", "docker_limits")
-    off = {**dict.fromkeys(switches, False), "swap_policy": "keep", "upgrades": "keep", "sysctl": {}}
+    off = {
+        **dict.fromkeys(("limits", "power", "logs"), False), "headless": "off", "swap_policy": "keep", "sysctl": {},
+        "upgrades": "keep", "memory_min_mib": {}, "watchdog_available_mib": 0,
+    }  # fmt: skip
     stabilization(machine).present(off)
     assert machine.state() == before
 
@@ -225,13 +226,11 @@ def test_all_refusals_at_once(machine):
     machine.swap("/swap.img", used_gib=99)
     before = machine.state()
     with pytest.raises(SparkError) as refused:
-        stabilization(machine).present(
-            {"swap_policy": "off", "earlyoom": "avoid_engine", "memory_min_mib": {"user.slice": 99999}}
-        )
+        stabilization(machine).present({"swap_policy": "off", "memory_min_mib": {"user.slice": 99999}})
     text = str(refused.value)
     assert "nothing was changed" in text
     assert f"1. {os.uname().nodename} " in text
-    for part in ("99.0 GiB in swap", "earlyoom is not installed", "100031 MiB would be protected"):
+    for part in ("99.0 GiB in swap", "100031 MiB would be protected"):
         assert part in text
     assert machine.state() == before
 
@@ -274,14 +273,14 @@ def test_the_reason_of_the_watchdog_goes_too(machine):
 def test_the_desktop_in_use_stays(machine):
     session = {"Id": "3", "Name": "ann", "Type": "wayland", "Class": "user", "Remote": "yes", "State": "active"}
     machine.sessions.append(session)
-    done = stabilization(machine).present({"headless_when": "idle"})
+    done = stabilization(machine).present({"headless": "idle"})
     assert any("session 3 of ann (wayland, remote)" in warning for warning in done.warnings)
     assert machine.units["display-manager.service"]["ActiveState"] == "active"
     assert done.reboot == ["the desktop still runs and keeps 1.2 to 3 GiB"]
     session["Class"] = "greeter"
-    stabilization(machine).present({"headless_when": "idle"})
+    stabilization(machine).present({"headless": "idle"})
     assert machine.units["display-manager.service"]["ActiveState"] == "inactive"
-    stabilization(machine).present({"headless_when": "boot"})
+    stabilization(machine).present({"headless": "boot"})
     assert machine.units["display-manager.service"]["ActiveState"] == "inactive"
     stabilization(machine).absent()
     assert machine.units["display-manager.service"]["ActiveState"] == "active"

@@ -76,7 +76,7 @@ PERSON = Session("3", "ann", "x11", "user")
     ],
 )
 def test_headless(when, units, sessions, known, expected):
-    part = topics.headless(Options(headless_when=when), machine(*units, sessions=sessions), Record({"units": known}))
+    part = topics.headless(Options(headless=when), machine(*units, sessions=sessions), Record({"units": known}))
     assert part.files[0].link_to == "/usr/lib/systemd/system/multi-user.target"
     stopped = part.values.get("units") == {DESKTOP.name: "inactive"}
     assert (stopped, len(part.reboot), bool(part.findings)) == expected
@@ -169,7 +169,7 @@ def test_memory_min_of_a_socket_with_instances():
 
 def test_memory_min_elsewhere():
     node = machine(running("sshd.service", "/system.slice/sshd.service"), recursive_protection=False)
-    part = topics.memory_min(Options(memory_min_mib={"ssh.service": 64}, watchdog=False), node, Record())
+    part = topics.memory_min(Options(memory_min_mib={"ssh.service": 64}, watchdog_available_mib=0), node, Record())
     assert part.protect == {"sshd.service": 64 * MIB, "system.slice": 64 * MIB}
     assert "memory_recursiveprot" in texts(part)
 
@@ -184,7 +184,6 @@ def test_memory_min_is_bounded():
 
 def test_earlyoom():
     options = Options(earlyoom="avoid_engine")
-    assert "is not installed" in texts(topics.earlyoom(options, machine(), Record()))
     part = topics.earlyoom(options, machine(running("earlyoom.service")), Record())
     text = content(part, "/etc/default/earlyoom")
     assert "--prefer" not in text
@@ -192,8 +191,9 @@ def test_earlyoom():
     assert "-m 3 -s 100,100" in text
     assert "sparkmatrix-nod" in text
     assert "packages" not in part.values
-    ours = topics.earlyoom(options, machine(), Record({"packages": {"earlyoom": "absent"}}))
-    assert ours.values["packages"] == {"earlyoom": "installed"}
+    ours = Record({"packages": {"earlyoom": "absent"}})
+    for node, record in ((machine(), Record()), (machine(running("earlyoom.service")), ours)):
+        assert topics.earlyoom(options, node, record).values["packages"] == {"earlyoom": "installed"}
 
 
 def test_a_clock_is_capped_where_there_is_a_driver():
@@ -207,7 +207,7 @@ def test_a_clock_is_capped_where_there_is_a_driver():
 
 def test_the_watchdogs_hash_follows_its_unit():
     one = topics.watchdog(Options(), machine(), Record())
-    other = topics.watchdog(Options(watchdog_seconds=6), machine(), Record())
+    other = topics.watchdog(Options(watchdog_available_mib=64), machine(), Record())
     assert one.services != other.services
     text = content(one, "/etc/systemd/system/sparkmatrix-memory-watchdog.service")
     assert f"SPARKMATRIX_CONFIG_HASH={one.services[topics.WATCHDOG_UNIT]}\n" in text
@@ -225,7 +225,7 @@ PACKAGES = {"nvidia-modprobe": "580.95-1", "bash": "5.2"}
 def test_hold():
     part = topics.hold(Options(), machine(packages=PACKAGES), Record())
     assert part.values == {"holds": {"nvidia-modprobe": "hold"}}
-    assert "no installed package matches" in texts(topics.hold(Options(), machine(), Record()))
+    assert "no kernel or driver" in texts(topics.hold(Options(), machine(), Record()))
 
 
 @pytest.mark.parametrize(
@@ -297,10 +297,10 @@ def test_time_sync(units, synchronized, expected):
 def test_plan():
     assert [topic.name for topic in topics.TOPICS] == list(dict.fromkeys(topic.name for topic in topics.TOPICS))
     nothing = Options(
-        headless=False, swap_policy="keep", sysctl={}, limits=False, memory_min=False, watchdog=False,
-        upgrades="keep", power=False, logs=False, time_sync=False,
+        headless="off", swap_policy="keep", sysctl={}, limits=False, memory_min_mib={}, watchdog_available_mib=0,
+        upgrades="keep", power=False, logs=False,
     )  # fmt: skip
-    assert topics.plan(nothing, machine(), Record()) == topics.Part()
+    assert topics.plan(nothing, machine(running("chrony.service")), Record()) == topics.Part()
     part = topics.plan(Options(), machine(reboot_required=True, sysctl={"vm.max_map_count": "1"}), Record())
     assert "vm.max_map_count = 262144\nvm.swappiness = 10\n" in content(part, "/etc/sysctl.d/zz-sparkmatrix.conf")
     assert part.reboot == ["an update asks for it (/run/reboot-required)"]

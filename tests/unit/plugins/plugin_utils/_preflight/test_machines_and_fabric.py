@@ -634,7 +634,7 @@ MORE = {
     "the GPU is slow, and nobody can ask it": (both(node("clocks", None), node("gpu", UNREAD)), {"verify"}),
     "a session, and the desktop stays": (
         both(node("session", {"interface": "w", "uuid": "u", "users": ["ann"], "secret": True}),
-             every("os_stabilization_headless", "false")), {"os_stabilization"}),
+             every("os_stabilization_headless", "off")), {"os_stabilization"}),
     "ports of an observer that is off": (
         both(every("observability_enabled", "false"), listening(9090)), {"observability"}),
     "ports of an observer that goes": (
