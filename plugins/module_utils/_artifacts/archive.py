@@ -114,38 +114,27 @@ def _add(tar: tarfile.TarFile, cache: Cache, manifest: Manifest, one: File, tell
     with folders.inside(cache.home, (*cache.folder(manifest.name), "blobs")) as blobs:
         opened = folders.open_file(one.blob, blobs)
     with os.fdopen(opened, "rb") as file:
-        reader: Any = _Verified(file, one, manifest.segment_bytes, tell)
+        reader: Any = _Verified(file, one, tell)
         tar.addfile(_info(BLOBS + one.blob, one.size), reader)
         os.posix_fadvise(opened, 0, 0, os.POSIX_FADV_DONTNEED)
         reader.end("the disk of this node gives another content than it has verified")
 
 
 class _Verified:
-    """Reads a file of a model and compares its segments."""
+    """Reads a file of a model and compares its hash."""
 
-    def __init__(self, file: Any, one: File, segment_bytes: int, tell: Tell) -> None:
+    def __init__(self, file: Any, one: File, tell: Tell) -> None:
         self._file, self._one, self._tell = file, one, tell
-        self._segment_bytes, self._at, self._hash = segment_bytes, 0, hashlib.sha256()
-        self._wrong = False
+        self._hash = hashlib.sha256()
 
     def read(self, count: int = _CHUNK) -> bytes:
         data: bytes = self._file.read(count)
-        rest = memoryview(data)
-        while rest:
-            piece = rest[: self._segment_bytes - self._at % self._segment_bytes]
-            self._hash.update(piece)
-            self._at += len(piece)
-            rest = rest[len(piece) :]
-            if not self._at % self._segment_bytes or self._at == self._one.size:
-                number = (self._at - 1) // self._segment_bytes
-                expected = self._one.segments[number] if number < len(self._one.segments) else ""
-                self._wrong |= self._hash.hexdigest() != expected
-                self._hash = hashlib.sha256()
+        self._hash.update(data)
         self._tell(len(data))
         return data
 
     def end(self, found: str) -> None:
-        if self._wrong or self._at != self._one.size:
+        if self._hash.hexdigest() != self._one.sha256:
             raise SparkError(
                 f"{self._one.path}: {found}", "archive", "Verify the model (playbooks/artifacts.yml), repair it"
             )
@@ -270,8 +259,8 @@ def _check_room(cache: Cache, needs: int, path: str) -> None:
 
 def _extract(cache: Cache, wanted: Sequence[Manifest], one: File, source: Any, tell: Tell) -> None:
     first, *others = wanted
-    reader = _Verified(source, one, first.segment_bytes, tell)
-    with _partial(cache, first) as blobs:
+    reader = _Verified(source, one, tell)
+    with folders.inside(cache.home, cache.arriving(first.revision), make=True) as blobs:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(one.blob, dir_fd=blobs)
         target = os.open(one.blob, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=blobs)
@@ -283,12 +272,9 @@ def _extract(cache: Cache, wanted: Sequence[Manifest], one: File, source: Any, t
             os.unlink(one.blob, dir_fd=blobs)
             raise
         for other in others:
-            with _partial(cache, other) as more, contextlib.suppress(FileExistsError):
+            arriving = folders.inside(cache.home, cache.arriving(other.revision), make=True)
+            with arriving as more, contextlib.suppress(FileExistsError):
                 os.link(one.blob, one.blob, src_dir_fd=blobs, dst_dir_fd=more)
-
-
-def _partial(cache: Cache, manifest: Manifest) -> contextlib.AbstractContextManager[int]:
-    return folders.inside(cache.home, (folders.OWN, "partial", manifest.revision, "blobs"), make=True)
 
 
 def _place(cache: Cache, manifest: Manifest, refs: tuple[str, ...]) -> Imported:

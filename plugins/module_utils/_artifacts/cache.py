@@ -35,7 +35,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.fol
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.hashing import Stamp
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import (
     Manifest,
-    Segment,
     check_name,
     check_revision,
     parse,
@@ -95,9 +94,10 @@ class Cache:
         check_revision(revision)
         return Path(self.home, OWN, "partial", revision)
 
-    def segment(self, manifest: Manifest, one: Segment) -> tuple[str, int]:
-        """Where a segment is: file and offset. Whether it is whole there is for :mod:`_artifacts.check` to say."""
-        return str(self.blob(manifest.name, one.file.blob)), one.offset
+    def arriving(self, revision: str) -> tuple[str, ...]:
+        """Below ``home``: blobs of it that are made whole."""
+        check_revision(revision)
+        return (OWN, "partial", revision, "blobs")
 
 
 def _folder(name: str) -> str:

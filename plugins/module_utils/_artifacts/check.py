@@ -22,11 +22,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.man
 
 @dataclass(frozen=True)
 class Broken:
-    """``segments``: the numbers of those that have to be fetched."""
-
     path: str
     found: str
-    segments: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -41,11 +38,6 @@ class Checked:
     @property
     def whole(self) -> bool:
         return not self.broken and not self.unlinked
-
-    @property
-    def segments(self) -> tuple[int, ...]:
-        """What has to be fetched, in order."""
-        return tuple(sorted(number for one in self.broken for number in one.segments))
 
 
 def warm(cache: Cache, manifest: Manifest) -> Checked:
@@ -72,7 +64,7 @@ def _check(cache: Cache, manifest: Manifest, way: _Way) -> Checked:
         segments[piece.file.path].append(piece)
     verified: dict[str, Stamp] = {}
     found: dict[str, str] = {}  # by blob, what is wrong with it
-    bad: dict[str, list[int]] = {}  # by blob, places of broken segments in the file
+    bad: dict[str, int] = {}  # by blob, how many of its segments are broken
     count = 0
     firsts = list({one.blob: one for one in manifest.files}.values())
     try:
@@ -93,13 +85,13 @@ def _check(cache: Cache, manifest: Manifest, way: _Way) -> Checked:
             pieces = [(one, piece) for one, _seen in todo for piece in segments[one.path]]
             right = hashing.at_once(lambda item: fits(item[1], blobs, way.tell), pieces)
             count = sum(piece.size for _one, piece in pieces)
-            for (one, piece), fit in zip(pieces, right):
+            for (one, _piece), fit in zip(pieces, right):
                 if not fit:
-                    bad.setdefault(one.blob, []).append(piece.offset // manifest.segment_bytes)
+                    bad[one.blob] = bad.get(one.blob, 0) + 1
             for one, seen in todo:
                 after, wrong = _look(one, blobs)
                 if one.blob in bad:
-                    many = f"{len(bad[one.blob])} of {len(segments[one.path])}"
+                    many = f"{bad[one.blob]} of {len(segments[one.path])}"
                     found[one.blob] = f"does not have the content that it should have ({many} segments)"
                 elif after != seen:
                     found[one.blob] = wrong or "changed while it was read"
@@ -109,14 +101,8 @@ def _check(cache: Cache, manifest: Manifest, way: _Way) -> Checked:
         found = {one.blob: "is missing" for one in firsts}
     if way.read and verified != known:
         caches.remember(cache, manifest, verified)
-    broken, asked = [], set()
-    for one in manifest.files:
-        if one.blob not in found or one.blob in asked:
-            continue
-        asked.add(one.blob)  # two files with one content are fetched once
-        places = bad.get(one.blob)
-        wanted = [piece.number for at, piece in enumerate(segments[one.path]) if places is None or at in places]
-        broken.append(Broken(one.path, found[one.blob], tuple(wanted)))
+    # Two files with one content are fetched once.
+    broken = [Broken(one.path, found[one.blob]) for one in firsts if one.blob in found]
     return Checked(tuple(broken), _unlinked(cache, manifest), count)
 
 

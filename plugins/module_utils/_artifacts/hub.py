@@ -235,7 +235,7 @@ def obtain(
     """Downloads what is not here, and verifies all of it. Blobs lie in ``blobs`` below ``cache.partial`` afterwards,
     for :func:`cache.place`; those that other revisions have stay where they are."""
     files = {one.path: one for one in listing.files if one.path in choice.paths}
-    with folders.inside(cache.home, _whole(listing.revision), make=True):
+    with folders.inside(cache.home, cache.arriving(listing.revision), make=True):
         pass
     work = _Bringing(cache, listing, {one.blob: one for one in files.values()}, segment_bytes, tell, say)
     work.measure(work.lacking)
@@ -249,7 +249,7 @@ def obtain(
             listing.name,
             f"Look at what stands between this node and {listing.hub}; a mirror may hold another file under this name",
         )
-    folders.remove(cache.home, _whole(listing.revision)[:-1], folders.DOWNLOAD)
+    folders.remove(cache.home, cache.arriving(listing.revision)[:-1], folders.DOWNLOAD)
     made = [(one, work.made[one.blob]) for _path, one in sorted(files.items())]
     return Manifest(
         listing.name,
@@ -287,7 +287,7 @@ class _Bringing:
         self.tell(VERIFIED, min(self._read, size), size)
 
     def _measure(self, one: Remote, counter: hashing.Tell) -> None:
-        cache, listing, whole = self.cache, self.listing, _whole(self.listing.revision)
+        cache, listing, whole = self.cache, self.listing, self.cache.arriving(self.listing.revision)
         _borrow(cache, listing, one)
         for place in ((*cache.folder(listing.name), "blobs"), whole):
             found = _measure(cache, place, one, self.segment_bytes, counter)
@@ -310,10 +310,6 @@ class _Bringing:
             self.say(f"{one.path} is not what {listing.hub} says it is; it is downloaded again")
 
 
-def _whole(revision: str) -> tuple[str, ...]:
-    return (folders.OWN, "partial", revision, "blobs")
-
-
 def _borrow(cache: Cache, listing: Listing, one: Remote) -> None:
     """What newer clients keep in a store that models share gets a second name; it is read like all others."""
     shared = caches.shared_blob(cache, cache.blob(listing.name, one.blob))
@@ -322,7 +318,7 @@ def _borrow(cache: Cache, listing: Listing, one: Remote) -> None:
         with contextlib.ExitStack() as held:
             held.enter_context(contextlib.suppress(OSError))
             source = held.enter_context(folders.inside(cache.home, above))
-            target = held.enter_context(folders.inside(cache.home, _whole(listing.revision)))
+            target = held.enter_context(folders.inside(cache.home, cache.arriving(listing.revision)))
             os.link(name, one.blob, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
 
 
@@ -379,7 +375,7 @@ def _account(user: str) -> tuple[int, int]:
 
 def _take(cache: Cache, revision: str, one: Remote) -> None:
     """Out of the reach of who downloaded it, and only then read."""
-    whole = _whole(revision)
+    whole = cache.arriving(revision)
     from_ = (*whole[:-1], folders.DOWNLOAD)
     place = os.path.join(cache.home, *from_)
     with folders.inside(cache.home, from_) as source, folders.inside(cache.home, whole) as target:

@@ -185,7 +185,7 @@ def get(wanted: Receiving, check_mode: bool) -> Received:
     received = []
     for one in wanted.receipts:
         digest = wanted.offered.get(one.source, {}).get(one.image, "")
-        if check_mode or receive(Receipt(one.image, one.source, one.addresses, digest), wanted.token, runner):
+        if check_mode or receive(one, digest, wanted.token, runner):
             received.append(one.image)
     return Received(bool(received), received)
 
@@ -336,24 +336,15 @@ def withdraw(runner: Runner = run) -> None:
 # --- the nodes that get it -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Receipt:
-    """``digest``: what the node ``source`` has said that it offers."""
-
-    image: str
-    source: str
-    addresses: Sequence[str]
-    digest: str
-
-
-def receive(wanted: Receipt, token: str, runner: Runner, root: str = "/") -> bool:
-    """The image under its name; False where it was there. ``runner`` has the time limit."""
+def receive(wanted: Coming, digest: str, token: str, runner: Runner, *, root: str = "/") -> bool:
+    """The image under its name; False where it was there. ``digest``: what the other node has said that it offers.
+    ``runner`` has the time limit."""
     name, source = wanted.image, wanted.source
     if engine_image.find(name, runner).id:
         return False
-    if not image_source.DIGEST.fullmatch(wanted.digest):
+    if not image_source.DIGEST.fullmatch(digest):
         raise SparkError(f"{source} does not say which image it offers", f"image {name}", image_source.EACH)
-    coming = reference(name, wanted.digest)
+    coming = reference(name, digest)
     with _loopback(wanted.addresses, token) as way:
 
         def ask(which: str) -> bytes:

@@ -193,7 +193,7 @@ def bring(
 
         of = _manifest(source, choice, hashing.at_once(one, list(enumerate(choice.paths))), segment_bytes)
         caches.drop_partial(cache, of.revision)
-        with folders.inside(cache.home, (folders.OWN, "partial", of.revision, "blobs"), make=True) as blobs:
+        with folders.inside(cache.home, cache.arriving(of.revision), make=True) as blobs:
             for number, one_ in enumerate(of.files):
                 os.rename(f"{number}", one_.blob, src_dir_fd=directory, dst_dir_fd=blobs)
     folders.remove(cache.home, (folders.OWN, "partial"), aside)

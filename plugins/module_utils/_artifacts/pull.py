@@ -156,7 +156,7 @@ class Way:
 def pull(cache: Cache, of: Manifest, lacking: Sequence[File], way: Way, *, tell: Tell, note: Note) -> int:
     """``lacking``: files, each content once. They lie in ``cache.partial`` afterwards, whole and verified; what is
     there of them already is used. The bytes that came. Raises :class:`SparkError`."""
-    with folders.inside(cache.home, (folders.OWN, "partial", of.revision, "blobs"), make=True) as directory:
+    with folders.inside(cache.home, cache.arriving(of.revision), make=True) as directory:
         work = _Pull(way, directory, note)
         with ThreadPoolExecutor(STREAMS) as pool:
             running = [pool.submit(work.bring, batch, number) for number, batch in enumerate(batches(lacking))]

@@ -45,7 +45,7 @@ def begin(cache: Cache, told: Any, machine: Machine, progress: str = PROGRESS) -
     good = sorted(work.good_blobs(cache, of, teller))
     known = {"manifest": of.as_dict(), "ref": told["ref"], "good": good}
     folders.write(cache.home, (folders.OWN, "partial", of.revision), caches.COMING, json.dumps(known).encode())
-    with folders.inside(cache.home, _partial(of), make=True) as directory:
+    with folders.inside(cache.home, cache.arriving(of.revision), make=True) as directory:
         pieces = _coming(of, good)
         fits = hashing.at_once(lambda one: check.fits(one, directory), pieces)
         _tell(of, good, directory, progress)
@@ -56,7 +56,7 @@ def take(cache: Cache, which: tuple[str, str], numbers: Sequence[int], stream: B
     """These segments, one behind the other; their bytes. ``which``: name and revision."""
     of, _ref, good = _known(cache, *which)
     pieces = {one.number: one for one in _coming(of, good)}
-    with folders.inside(cache.home, _partial(of)) as directory:
+    with folders.inside(cache.home, cache.arriving(of.revision)) as directory:
         for number in numbers:
             _write(pieces[number], directory, stream)
             _tell(of, good, directory, told)
@@ -65,7 +65,7 @@ def take(cache: Cache, which: tuple[str, str], numbers: Sequence[int], stream: B
 
 def end(cache: Cache, which: tuple[str, str], told: str = PROGRESS) -> work.Result:
     of, ref, good = _known(cache, *which)
-    with folders.inside(cache.home, _partial(of)) as directory:
+    with folders.inside(cache.home, cache.arriving(of.revision)) as directory:
         pieces = _coming(of, good)
         fits = hashing.at_once(lambda one: check.fits(one, directory), pieces)
         lacking = sum(one.size for one, fit in zip(pieces, fits) if not fit)
@@ -75,10 +75,6 @@ def end(cache: Cache, which: tuple[str, str], told: str = PROGRESS) -> work.Resu
         result = work.Result(of.revision, of.digest, changed, of.size)
         _tell(of, good, directory, told, result)
     return result
-
-
-def _partial(of: Manifest) -> tuple[str, ...]:
-    return (folders.OWN, "partial", of.revision, "blobs")
 
 
 def _coming(of: Manifest, good: Sequence[str]) -> list[Segment]:

@@ -250,14 +250,13 @@ def _copy(work: Work, cache: Cache, teller: Teller) -> Result:
 def _take_out(cache: Cache, of: Manifest, found: check.Broken) -> None:
     """A file of root's that is broken in parts is mended: it stays the same file for whoever has it open."""
     one = next(one for one in of.files if one.path == found.path)
-    partial = (folders.OWN, "partial", of.revision, "blobs")
     with contextlib.suppress(OSError), contextlib.ExitStack() as held:
         blobs = held.enter_context(folders.inside(cache.home, (*cache.folder(of.name), "blobs")))
         opened = folders.open_file(one.blob, blobs)
         owner = os.fstat(opened).st_uid
         os.close(opened)
         if owner == os.geteuid():  # who else may have it open for writing would write after it was read
-            target = held.enter_context(folders.inside(cache.home, partial, make=True))
+            target = held.enter_context(folders.inside(cache.home, cache.arriving(of.revision), make=True))
             os.replace(one.blob, one.blob, src_dir_fd=blobs, dst_dir_fd=target)
 
 

@@ -18,6 +18,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts imp
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.look import (
     FOREIGN,
     WHOLE,
+    Held,
     is_cache_of,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.look import NONE as NOTHING
@@ -194,22 +195,18 @@ def _nodes(count: int) -> str:
 
 @dataclass(frozen=True)
 class Node:
-    """``there``: bytes of the model that are on the disk already."""
+    """``removable``: what could go, and the bytes that this frees."""
 
     free: int
-    there: int = 0
-    state: str = NOTHING
-    revision: str = ""
-    digest: str = ""
-    size: int = 0
-    removable: tuple[tuple[str, int], ...] = ()  # what could go, and the bytes that this frees
+    held: Held
+    removable: tuple[tuple[str, int], ...] = ()
 
 
 def room(model: str, size: int, nodes: Mapping[str, Node]) -> list[Finding]:
     """Of all nodes that do not have it, at once."""
     found = []
     for host, node in nodes.items():
-        needed = max(0, size - node.there) + SPARE
+        needed = max(0, size - node.held.there) + SPARE
         if node.free >= needed:
             continue
         removable = [f"{name} ({gb(count)})" for name, count in node.removable if count]

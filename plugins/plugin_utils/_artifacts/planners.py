@@ -65,7 +65,7 @@ def room(options: Options) -> dict[str, Any]:
     nodes = _nodes(options["looks"], bring)
     seed = nodes[bring.seed]
     revision = listing.revision or bring.revision
-    size = listing.size or seed.size or seed.there
+    size = listing.size or seed.held.size or seed.held.there
     if _pinned(bring.ref) and revision != bring.ref:
         source = listing.hub or "its cache"
         findings.append(
@@ -78,13 +78,13 @@ def room(options: Options) -> dict[str, Any]:
                 " cache, or a directory as hf download --local-dir makes it",
             )
         )
-    whole = [host for host, node in nodes.items() if node.state == WHOLE and node.revision == revision]
+    whole = [host for host, node in nodes.items() if node.held.state == WHOLE and node.held.revision == revision]
     needing = {host: node for host, node in nodes.items() if host not in whole}
     if bring.obtain in (plan.ADOPT, plan.IMPORT) and bring.seed in needing:
         # What is on the same disk and everybody may read is linked.
         linked = size - listing.copied
-        there = linked if bring.obtain == plan.ADOPT else max(linked, seed.there)
-        needing[bring.seed] = replace(seed, there=there)
+        there = linked if bring.obtain == plan.ADOPT else max(linked, seed.held.there)
+        needing[bring.seed] = replace(seed, held=replace(seed.held, there=there))
         if linked >= size:
             needing.pop(bring.seed)
     apart = _apart(options["facts"], bring, {*whole, bring.seed})
@@ -101,7 +101,7 @@ def room(options: Options) -> dict[str, Any]:
         unneeded = f", {plan.gb(left)} there are not needed" if left else ""
         lines[0] += f" in {listing.files} files of {listing.hub}{unneeded}"
     for host, node in nodes.items():
-        lacks = plan.gb(max(0, size - node.there))
+        lacks = plan.gb(max(0, size - node.held.there))
         if host in whole:
             lines.append(f"{host} has it")
         elif host != bring.seed:
@@ -146,7 +146,7 @@ def fan_out(options: Options) -> dict[str, Any]:
     if (of.name, of.revision) != (bring.name, bring.ref if _pinned(bring.ref) else of.revision):
         judged(border.REFUSED, [Finding(seed, f"its manifest is of {of.name} {of.revision}", border.REMEDY)])
     looks = _nodes(options["looks"], bring)
-    whole = {host for host, node in looks.items() if (node.state, node.digest) == (WHOLE, of.digest)} | {seed}
+    whole = {host for host, node in looks.items() if (node.held.state, node.held.digest) == (WHOLE, of.digest)} | {seed}
     if whole == set(looks):
         return {"rounds": [], "digest": of.digest}
     facts = {host: fabric_fact.load(one, host) for host, one in options["facts"].items() if host in looks}
@@ -328,9 +328,7 @@ def _nodes(looks: Mapping[str, Look], bring: plan.Bring) -> dict[str, plan.Node]
             for one in sorted(look.kept, key=lambda one: -one.frees)
             if not (look.plans or _why(one, look.referred)) and one.name != bring.name
         )
-        found[host] = plan.Node(
-            look.room.free, held.there, held.state, held.revision, held.digest, held.size, removable
-        )
+        found[host] = plan.Node(look.room.free, held, removable)
     return found
 
 

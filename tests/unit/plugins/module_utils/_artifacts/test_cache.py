@@ -105,7 +105,7 @@ def test_a_warm_check_of_many_files_is_quick(tmp_path: Path) -> None:
     assert time.process_time() - began < 0.5
 
 
-def test_one_byte_is_found_by_a_full_check_and_only_its_segment_is_asked_for(cache: Cache) -> None:
+def test_one_byte_is_found_by_a_full_check(cache: Cache) -> None:
     path = cache.blob(NAME, blob(LARGE))
     seen = path.stat()
     with path.open("r+b") as opened:
@@ -114,30 +114,27 @@ def test_one_byte_is_found_by_a_full_check_and_only_its_segment_is_asked_for(cac
     os.utime(path, ns=(seen.st_atime_ns, seen.st_mtime_ns))
     assert check.warm(cache, MADE).whole  # the same size, time and inode: a full check is for this
     found = check.check(cache, MADE, full=True)
-    wanted = [one.number for one in MADE.segments() if one.file.path == LARGE][1]
-    assert found.segments == (wanted,)
     assert found.broken[0].found == "does not have the content that it should have (1 of 3 segments)"
     assert not check.warm(cache, MADE).whole  # it is not believed again
 
 
 @pytest.mark.parametrize(
-    ("damage", "says", "segments"),
+    ("damage", "says"),
     [
-        (Path.unlink, "is missing", 3),
-        (lambda path: (path.unlink(), path.symlink_to("/dev/zero")), "is no file of its own", 3),
-        (lambda path: (path.unlink(), path.symlink_to("gone")), "is no file of its own", 3),
-        (lambda path: (path.unlink(), path.mkdir()), "is no file of its own", 3),
-        (lambda path: (path.unlink(), os.mkfifo(path)), "is no file of its own", 3),
-        (lambda path: os.truncate(path, 5000), "content", 2),
-        (lambda path: path.open("ab").write(b"x"), "bytes of", 3),
+        (Path.unlink, "is missing"),
+        (lambda path: (path.unlink(), path.symlink_to("/dev/zero")), "is no file of its own"),
+        (lambda path: (path.unlink(), path.symlink_to("gone")), "is no file of its own"),
+        (lambda path: (path.unlink(), path.mkdir()), "is no file of its own"),
+        (lambda path: (path.unlink(), os.mkfifo(path)), "is no file of its own"),
+        (lambda path: os.truncate(path, 5000), "content"),
+        (lambda path: path.open("ab").write(b"x"), "bytes of"),
     ],
 )
-def test_what_is_wrong_is_named_and_asked_for(cache: Cache, damage, says: str, segments: int) -> None:
+def test_what_is_wrong_is_named(cache: Cache, damage, says: str) -> None:
     damage(cache.blob(NAME, blob(LARGE)))
     found = check.check(cache, MADE)
     assert [one.path for one in found.broken] == [LARGE]
     assert says in found.broken[0].found
-    assert len(found.segments) == segments
 
 
 def test_a_repaired_file_takes_the_place_of_the_broken_one(cache: Cache) -> None:

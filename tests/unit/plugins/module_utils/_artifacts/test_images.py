@@ -484,9 +484,11 @@ class Receiver:
 
 def receive(docker, root, name=NAME, addresses=("127.0.0.2",), **told):
     """``told``: offered, token."""
-    wanted = image_copy.Receipt(name, "spark1", addresses, told.get("offered", digest(INDEX)))
+    wanted = image_copy.Coming(name, "spark1", addresses)
     root.mkdir(exist_ok=True)
-    return image_copy.receive(wanted, told.get("token", TOKEN), docker, str(root))
+    return image_copy.receive(
+        wanted, told.get("offered", digest(INDEX)), told.get("token", TOKEN), docker, root=str(root)
+    )
 
 
 @pytest.fixture
