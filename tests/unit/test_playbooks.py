@@ -466,7 +466,7 @@ def test_what_several_layers_need_is_made_for_those_of_the_run(layer, tags, skip
     ],
 )
 def test_models_are_looked_for_where_the_engine_was_asked_for(tags, skipped, state, wanted):
-    text = yaml.safe_load((ROOT / "roles/engine/vars/main.yml").read_text())["__engine_plans"]
+    text = yaml.safe_load((ROOT / "roles/engine/vars/main.yml").read_text())["__engine_asked"]
     given = {} if tags is None else {"spark_selected_layers": preflight_layers.tagged(tags, skipped)}
     assert Templar(DataLoader(), {"engine_state": state, **given}).template(trust_as_template(text)) is wanted
 

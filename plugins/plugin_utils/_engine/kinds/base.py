@@ -65,11 +65,6 @@ class Launch:
     def head(self) -> FabricFact:
         return self.ordered[0]
 
-    @property
-    def local(self) -> bool:
-        """The model is a directory on the nodes."""
-        return self.model.startswith("/")
-
 
 class Advisory(NamedTuple):
     """A hole that others have published, that matters as this collection runs the engine."""
