@@ -53,7 +53,7 @@ path = /proc/self/cwd
 read only = yes
 list = no
 """
-AGAIN = "Run the layer artifacts again, it goes on where this ended: ansible-playbook site.yml --tags artifacts"
+AGAIN = "Run it again with the ssh between nodes, it goes on here: ansible-playbook site.yml --tags access,artifacts"
 Tell = Callable[[int], object]  # bytes that are here
 Note = Callable[[str], object]
 

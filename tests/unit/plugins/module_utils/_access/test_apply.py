@@ -408,10 +408,13 @@ def test_a_peer_gets_nothing_that_is_not_on_the_list(asked: str, monkeypatch: py
 
 
 def test_a_peer_gets_what_is_on_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    called: list[list[str]] = []
-    monkeypatch.setattr(forced_command.subprocess, "call", lambda argv, stdin: called.append(argv) or 0)
-    assert say("drop-caches", "spark1 --head", monkeypatch) == 0
-    assert called == [["sudo", "-n", TOOL, "drop-caches"]]
+    called: list[Any] = []
+    monkeypatch.setattr(forced_command.subprocess, "call", lambda argv, stdin: called.append((argv, stdin)) or 0)
+    assert say("drop-caches", "spark1 --head", monkeypatch) == say("model", "spark3", monkeypatch) == 0
+    assert called == [
+        (["sudo", "-n", TOOL, "drop-caches"], forced_command.subprocess.DEVNULL),
+        (["sudo", "-n", TOOL, "artifacts", "serve"], None),  # who reads a model asks for its files
+    ]
     assert (
         f"p ALL=(root) NOPASSWD: {TOOL} fabric-status, {TOOL} drop-caches, {TOOL} logs --peer follow, "
         in forced_command.sudoers("p")
