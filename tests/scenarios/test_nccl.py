@@ -25,7 +25,7 @@ import test_staying_up as staying_up
 from cluster import LabError, say
 
 LAUNCHES = ("ray", "containers")
-SMALL = ("--tags", "nccl", "-e", "benchmark_nccl_smallest_mib=1", "-e", "benchmark_nccl_largest_mib=4")
+SMALL = ("--tags", "nccl", "-e", "benchmark_nccl_largest_mib=4")
 LEFT = "systemctl list-units --all --no-legend 'sparkmatrix-nccl*'; pgrep -af '[a]ll_gather' || true"
 
 

@@ -219,9 +219,9 @@ def ask(
     Raises :class:`ProbeError`, also for an answer without a single token or number.
     """
     if target.task == "embed":
-        return _embed(target, question, clock)
+        return _embed(target, question)
     if target.task == "rank":
-        return _rank(target, question, clock)
+        return _rank(target, question)
     body = {
         "model": target.model,
         "messages": [{"role": "user", "content": question.prompt}],
@@ -270,10 +270,10 @@ def ask(
     )
 
 
-def _embed(target: Target, question: Question, clock: Callable[[], float]) -> Answer:
+def _embed(target: Target, question: Question) -> Answer:
     """The vector of the prompt."""
     body = {"model": target.model, "input": question.prompt, "encoding_format": "float"}
-    document, seconds = _exchanged(target, PATHS[target.task], body, _Limit(question.timeout_s, clock), "embedding")
+    document, seconds = exchange(target, PATHS[target.task], body, question.timeout_s, "embedding")
     try:
         vector = document["data"][0]["embedding"]
     except (KeyError, IndexError, TypeError) as exc:
@@ -282,10 +282,10 @@ def _embed(target: Target, question: Question, clock: Callable[[], float]) -> An
     return Answer(target.model, "", 0, seconds, seconds, 0.0, dimensions=len(vector))
 
 
-def _rank(target: Target, question: Question, clock: Callable[[], float]) -> Answer:
+def _rank(target: Target, question: Question) -> Answer:
     """How well two short texts answer the prompt; what the scores are does not matter."""
     body = {"model": target.model, "query": question.prompt, "documents": list(RANKED)}
-    document, seconds = _exchanged(target, PATHS[target.task], body, _Limit(question.timeout_s, clock), "ranking")
+    document, seconds = exchange(target, PATHS[target.task], body, question.timeout_s, "ranking")
     try:
         scores = [result["relevance_score"] for result in document["results"]]
     except (KeyError, TypeError) as exc:
@@ -294,10 +294,11 @@ def _rank(target: Target, question: Question, clock: Callable[[], float]) -> Ans
     return Answer(target.model, "", 0, seconds, seconds, 0.0, scores=len(scores))
 
 
-def _exchanged(
-    target: Target, path: str, body: Mapping[str, Any] | None, limit: _Limit, what: str
+def exchange(
+    target: Target, path: str, body: Mapping[str, Any] | None, timeout_s: float, what: str
 ) -> tuple[dict[str, Any], float]:
-    """(JSON object of the answer, seconds)"""
+    """One request and its answer, which is no stream: (JSON object, seconds)."""
+    limit = _Limit(timeout_s, time.monotonic)
     started = limit.clock()
     exchange = _Exchange(target, path, body, limit)
     try:
@@ -306,13 +307,6 @@ def _exchanged(
         exchange.close()
     seconds = round(max(limit.clock() - started, 1e-6), 4)
     return _document(text, what, target), seconds
-
-
-def exchange(
-    target: Target, path: str, body: Mapping[str, Any] | None, timeout_s: float, what: str
-) -> tuple[dict[str, Any], float]:
-    """One request and its answer, which is no stream: (JSON object, seconds)."""
-    return _exchanged(target, path, body, _Limit(timeout_s, time.monotonic), what)
 
 
 def _check_numbers(numbers: Any, what: str, target: Target) -> None:
@@ -608,8 +602,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     try:
         config = read_config(arguments.config or engine_names.Names(arguments.service).description)
-        target = Target(config["host"], config["port"], config["model"], read_key(config["key_file"]), task_of(config))
-        answer = ask(target, Question(arguments.prompt, arguments.max_tokens, arguments.timeout))
+        answer = ask(target_of(config), Question(arguments.prompt, arguments.max_tokens, arguments.timeout))
     except SparkError as exc:
         if arguments.json:
             _say(json.dumps({"ok": False, "error": str(exc)}))

@@ -186,7 +186,6 @@ SETTINGS: dict[str, Any] = {
     "goodput": {"type": "list", "elements": "str", "default": []},
     "program": {"type": "str", "default": ""},
     "program_sha256": {"type": "str", "default": ""},
-    "timeout_s": {"type": "float", "default": 900},
 }
 PLANNERS = {
     "serving_sweep": Planner(

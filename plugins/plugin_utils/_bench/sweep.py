@@ -41,7 +41,6 @@ class Settings:
     goodput: tuple[str, ...] = ()
     program: str = ""  # a path on the head, or an address to download it from
     program_sha256: str = ""
-    timeout_s: float = 900
 
     @property
     def download(self) -> dict[str, str]:
@@ -144,7 +143,6 @@ def arguments(plan: ServicePlan, settings: Settings, user: str) -> dict[str, Any
             "remote_code": "trust-remote-code" in options,
         },
         "goodput": list(settings.goodput),
-        "timeout": settings.timeout_s,
     }
 
 

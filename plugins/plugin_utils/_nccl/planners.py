@@ -15,7 +15,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl import l
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run import MOST_OUTPUT
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._nccl.schedule import Sizes, schedule
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._nccl.schedule import schedule
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.limits import limits
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import nccl as judge_nccl
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.planners import part
@@ -29,7 +29,7 @@ def plan(options: Options) -> dict[str, Any]:
         facts,
         options["looks"],
         head=options["head"],
-        sizes=Sizes(options["smallest_mib"] * MIB, options["largest_mib"] * MIB),
+        largest=options["largest_mib"] * MIB,
         forks=options["forks"],
         port=options["port"],
         timeout_s=options["timeout"],
@@ -74,7 +74,6 @@ PLANNERS = {
         plan,
         {
             "head": {"type": "str", "required": True},
-            "smallest_mib": {"type": "int", "default": 1},
             "largest_mib": {"type": "int", "default": 4096},
             "forks": {"type": "int", "default": 5},
             "port": {"type": "int", "default": ports.NCCL_TEST},

@@ -16,14 +16,7 @@ GIB = 2**30
 # all_gather has what is sent beside what is received; torch, CUDA and NCCL's own buffers take about 3 GiB.
 COPIES = 2
 BESIDE = 4 * GIB
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """In bytes."""
-
-    smallest: int
-    largest: int
+SMALLEST = 2**20  # bytes
 
 
 @dataclass(frozen=True)
@@ -39,13 +32,13 @@ def schedule(
     ready: Mapping[str, Ready],
     *,
     head: str,
-    sizes: Sizes,
+    largest: int,
     forks: int,
     port: int,
     timeout_s: float,
 ) -> Schedule:
     """``ready``: what was found on each node."""
-    reason = _not_possible(facts, ready, head, sizes, forks)
+    reason = _not_possible(facts, ready, head, largest, forks)
     if reason:
         return Schedule({}, reason)
     hosts = [head, *sorted((host for host in facts if host != head), key=lambda host: (facts[host].rank, host))]
@@ -56,8 +49,8 @@ def schedule(
                 rank=rank,
                 ranks=len(hosts),
                 store=store,
-                smallest=sizes.smallest,
-                largest=sizes.largest,
+                smallest=SMALLEST,
+                largest=largest,
                 timeout_s=timeout_s,
             )
             for rank, host in enumerate(hosts)
@@ -69,16 +62,16 @@ def _not_possible(
     facts: Mapping[str, FabricFact],
     ready: Mapping[str, Ready],
     head: str,
-    sizes: Sizes,
+    largest: int,
     forks: int,
 ) -> str:
     if len(facts) < 2:
         return "there is one machine, and NCCL is tested between machines"
-    if not 0 < sizes.smallest <= sizes.largest:
-        return "benchmark_nccl_smallest_mib has to be 1 or more, and benchmark_nccl_largest_mib not less than it"
+    if largest < SMALLEST:
+        return "benchmark_nccl_largest_mib has to be 1 or more"
     if head not in facts:
         return "the plan has no head, where the ranks would meet"
-    needed = COPIES * sizes.largest + BESIDE
+    needed = COPIES * largest + BESIDE
     for found, text in (
         (
             [host for host in facts if not ready[host].engine],

@@ -73,6 +73,9 @@ RENAMED: Mapping[str, str] = {
     **dict.fromkeys(
         ("os_stabilization_reboot_timeout_s", "os_update_reboot_timeout_s"), "Leave it out: a machine has half an hour"
     ),
+    "ray_cluster_timeout_s": "Leave it out: the nodes have three minutes to find each other",
+    "benchmark_nccl_smallest_mib": "Leave it out: sizes begin with 1 MiB",
+    "benchmark_timeout_s": "Leave it out: one measurement has 15 minutes",
     "ray_limit_memlock": "Set engine_limit_memlock, for Ray and the engine",
     "ray_limit_nofile": "Set engine_limit_nofile, for Ray and the engine",
     "os_stabilization_caches": "Leave it out: the node tool is installed always",

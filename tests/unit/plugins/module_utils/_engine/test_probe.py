@@ -138,59 +138,32 @@ def test_bad_answers(mode, kind, status, text):
     assert KEY not in str(caught.value)
 
 
-def test_an_embedding_is_measured():
-    with fake_engine() as engine:
-        answer = engine_probe.ask(replace(target(engine), task="embed"), Question("hello"))
-    assert (answer.model, answer.dimensions, answer.completion_tokens) == (MODEL, 3, 0)
-    assert answer.measured.startswith("an embedding of 3 numbers after ")
-    assert engine.requests == [
-        ("POST", "/v1/embeddings", {"model": MODEL, "input": "hello", "encoding_format": "float"})
-    ]
-
-
 @pytest.mark.parametrize(
-    ("mode", "kind", "text"),
+    ("task", "field", "count", "body"),
     [
-        ("hang", "timeout", "time limit"),
-        ("404", "status", "does not exist"),
-        ("html", "garbage", "no embedding: '<html>'"),
-        ("no-vector", "garbage", "no list of numbers"),
-        ("no-numbers", "garbage", "no list of numbers"),
-        ("nan", "garbage", "no list of numbers"),
-        ("no-number", "empty", "no number"),
+        ("embed", "dimensions", 3, {"input": "hello", "encoding_format": "float"}),
+        ("rank", "scores", 2, {"query": "hello", "documents": list(engine_probe.RANKED)}),
     ],
 )
-def test_bad_embeddings(mode, kind, text):
-    with fake_engine(mode) as engine, pytest.raises(ProbeError, match=text) as caught:
-        engine_probe.ask(replace(target(engine), task="embed"), Question(timeout_s=0.3 if mode == "hang" else 10))
-    assert caught.value.kind == kind
-
-
-def test_a_ranking_is_measured():
+def test_an_answer_of_numbers_is_measured(task, field, count, body):
     with fake_engine() as engine:
-        answer = engine_probe.ask(replace(target(engine), task="rank"), Question("hello"))
-    assert (answer.model, answer.scores, answer.dimensions) == (MODEL, 2, 0)
-    assert answer.measured.startswith("2 texts ranked after ")
-    assert engine.requests == [
-        ("POST", "/v1/rerank", {"model": MODEL, "query": "hello", "documents": list(engine_probe.RANKED)})
-    ]
+        answer = engine_probe.ask(replace(target(engine), task=task), Question("hello"))
+    assert (answer.model, getattr(answer, field), answer.completion_tokens) == (MODEL, count, 0)
+    assert f"{count} " in answer.measured and "token" not in answer.measured
+    assert engine.requests == [("POST", engine_probe.PATHS[task], {"model": MODEL, **body})]
 
 
+@pytest.mark.parametrize("task", ["embed", "rank"])
 @pytest.mark.parametrize(
-    ("mode", "kind", "text"),
+    ("mode", "kind"),
     [
-        ("hang", "timeout", "time limit"),
-        ("404", "status", "does not exist"),
-        ("html", "garbage", "no ranking: '<html>'"),
-        ("list", "garbage", "no ranking"),
-        ("no-vector", "garbage", "no ranking"),
-        ("nan", "garbage", "no list of numbers"),
-        ("no-number", "empty", "no number"),
+        *(("hang", "timeout"), ("404", "status"), ("html", "garbage"), ("no-vector", "garbage")),
+        *(("nan", "garbage"), ("no-number", "empty")),
     ],
 )
-def test_bad_rankings(mode, kind, text):
-    with fake_engine(mode) as engine, pytest.raises(ProbeError, match=text) as caught:
-        engine_probe.ask(replace(target(engine), task="rank"), Question(timeout_s=0.3 if mode == "hang" else 10))
+def test_bad_answers_of_numbers(task, mode, kind):
+    with fake_engine(mode) as engine, pytest.raises(ProbeError) as caught:
+        engine_probe.ask(replace(target(engine), task=task), Question(timeout_s=0.3 if mode == "hang" else 10))
     assert caught.value.kind == kind
 
 

@@ -39,8 +39,8 @@ def judged(**options: Any) -> dict[str, Any]:
     [
         ({}, 29562, {}),
         (
-            {"smallest_mib": 2, "largest_mib": 2, "port": 30000, "timeout": 60, "forks": 2},
-            *(30000, {"smallest": 2 * 2**20, "largest": 2 * 2**20, "timeout_s": 60.0}),
+            {"largest_mib": 2, "port": 30000, "timeout": 60, "forks": 2},
+            *(30000, {"largest": 2 * 2**20, "timeout_s": 60.0}),
         ),
     ],
 )

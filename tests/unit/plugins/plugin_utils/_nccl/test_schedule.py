@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run import Part, Ready
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings, plan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._nccl.schedule import Schedule, Sizes, schedule
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._nccl.schedule import Schedule, schedule
 from fabric_inputs import wired
 
 GIB = 2**30
@@ -24,7 +24,7 @@ BUSY = {"spark2": {"busy": ("sparkmatrix-engine.service",)}}
 def scheduled(count: int = 2, ready: Any = None, **changes: Any) -> Schedule:
     facts = dict(list(THREE.items())[:count])
     looks = {host: replace(READY, **(ready or {}).get(host, {})) for host in facts}
-    options = {"head": "spark1", "sizes": Sizes(2**20, 4 * GIB), "forks": 5, "port": 29562, "timeout_s": 600, **changes}
+    options = {"head": "spark1", "largest": 4 * GIB, "forks": 5, "port": 29562, "timeout_s": 600, **changes}
     return schedule(facts, looks, **options)
 
 
@@ -36,8 +36,7 @@ def test_one_rank_on_each_machine_that_meet_at_the_head() -> None:
 def test_the_head_is_first_and_the_others_follow_as_the_fabric_counts_them() -> None:
     order = {"a": 3, "b": 1, "c": 2, "d": 2, "e": 0}
     facts = {host: replace(FACTS["spark1"], host=host, rank=rank) for host, rank in reversed(order.items())}
-    sizes = Sizes(2**20, GIB)
-    made = schedule(facts, dict.fromkeys(facts, READY), head="c", sizes=sizes, forks=5, port=1, timeout_s=600)
+    made = schedule(facts, dict.fromkeys(facts, READY), head="c", largest=GIB, forks=5, port=1, timeout_s=600)
     assert made.reason == ""
     assert {host: part.rank for host, part in made.parts.items()} == {"c": 0, "e": 1, "b": 2, "d": 3, "a": 4}
 
@@ -46,9 +45,9 @@ def test_the_head_is_first_and_the_others_follow_as_the_fabric_counts_them() -> 
     "changes",
     [
         {"forks": 2},
-        {"sizes": Sizes(1, 1)},
+        {"largest": 2**20},
         {"ready": {"spark2": {"available": 12 * GIB}}},
-        {"sizes": Sizes(1, 2 * GIB), "ready": {"spark2": {"available": 8 * GIB}}},
+        {"largest": 2 * GIB, "ready": {"spark2": {"available": 8 * GIB}}},
     ],
 )
 def test_just_enough(changes: dict[str, Any]) -> None:
@@ -59,7 +58,6 @@ def test_just_enough(changes: dict[str, Any]) -> None:
 NO_ENGINE = "the plan has no engine, whose Python or image would run the test, on "
 NO_PROGRAM = "the engine's Python, image or files are missing (run the layer engine) on "
 NO_ROOM = "less than the 12.0 GiB that it needs are free (lower benchmark_nccl_largest_mib) on "
-SIZES = "benchmark_nccl_smallest_mib has to be 1 or more, and benchmark_nccl_largest_mib not less than it"
 
 
 @pytest.mark.parametrize(
@@ -74,8 +72,7 @@ SIZES = "benchmark_nccl_smallest_mib has to be 1 or more, and benchmark_nccl_lar
         ({"ready": {"spark1": {"available": 12 * GIB - 1}}}, f"{NO_ROOM}spark1"),
         ({"ready": {"spark1": {"available": 0}}}, f"{NO_ROOM}spark1"),
         ({"forks": 1}, "all ranks must run at the same time, and Ansible runs 1 at once (set --forks 2)"),
-        ({"sizes": Sizes(0, 5)}, SIZES),
-        ({"sizes": Sizes(5, 4)}, SIZES),
+        ({"largest": 5}, "benchmark_nccl_largest_mib has to be 1 or more"),
         ({"ready": {"spark2": {"engine": False, "program": False}}}, f"{NO_ENGINE}spark2"),
         ({"head": ""}, "the plan has no head, where the ranks would meet"),
     ],
