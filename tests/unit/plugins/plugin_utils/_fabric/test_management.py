@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.node import Look
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import Rdma
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import plan as access_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
@@ -66,7 +68,9 @@ def network(text: str, *defaults: tuple[str, int], **changes: Any) -> dict[str, 
                 ],
             }
         )
-    routes = [{"dst": "default", "gateway": "x", "dev": dev, "table": "main", "metric": m} for dev, m in defaults]
+    routes = [
+        {"dst": "default", "gateway": "10.0.1.1", "dev": dev, "table": "main", "metric": m} for dev, m in defaults
+    ]
     return {"interfaces": interfaces, "routes": routes, "kept": None, **changes}
 
 
@@ -138,7 +142,7 @@ def planned(found: Mapping[str, Any]) -> tuple[Any, Any]:
     assert not findings and not made.refused, made.findings
     assert made.facts["spark1"].management_interface == "enP7s7"
     looks = {
-        host: {"look": {"network": seen, "public_key": "k", "host_keys": ["h k"]}, "rank": rank, "fact": None}
+        host: {"look": document.load(Look, {"network": seen, "host_keys": []}, "look"), "rank": rank, "fact": None}
         for rank, (host, seen) in enumerate(networks.items())
     }
     nodes, refused = access_plan.node_inputs(looks)

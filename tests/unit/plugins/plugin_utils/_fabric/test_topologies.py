@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,8 +49,6 @@ VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
 SWITCH3 = "spark1.0 spark2.0 spark3.0 @sw1"
 BOTH3 = "spark1.0 spark2.0 spark3.0 spark1.1 spark2.1 spark3.1 @"
-MIXED4 = (SWITCH3, "spark3.1 spark4.0")
-CHAIN3 = ("spark1.0 spark2.0", "spark2.1 spark3.0")
 
 
 def texts(made: Plan) -> str:
@@ -88,65 +87,129 @@ def check(made: Plan) -> None:
                 assert ipaddress.IPv4Address(path.address) in network(mine)
 
 
-def test_the_map_has_the_speed_of_the_slowest_end() -> None:
-    nodes = wired("spark1.0 spark2.0")
-    slow = spark(1, change={(0, domain): {"speed_gbps": 100.0} for domain in ("0000", "0002")}).cages
-    nodes["spark2"] = replace(nodes["spark2"], cages=slow)
-    assert "100 Gb/s" in plan(nodes, Settings()).cable_map[0]
-
-
 # --- every cabling ---------------------------------------------------------------------------------------------------
 
-CABLINGS: list[tuple[str, Any, dict[str, Any], str]] = [
-    ("one node", sparks(1), {}, "single"),
-    ("pair, same cage", wired("spark1.0 spark2.0"), {}, "direct"),
-    ("pair, crossed cages", wired("spark1.0 spark2.1"), {}, "direct"),
-    ("pair, two cables", wired("spark1.0 spark2.0", "spark1.1 spark2.1"), {}, "direct"),
-    ("pair, two crossed cables", wired("spark1.0 spark2.1", "spark1.1 spark2.0"), {}, "direct"),
-    ("pair, two 100G cables", wired("spark1.0 spark2.1", "spark1.1 spark2.0", speed=100.0), {}, "direct"),
-    ("pair on a switch", wired("spark1.0 spark2.1 @sw1"), {}, "switch"),
-    ("pair on a silent switch", wired("spark1.0 spark2.1"), {"topology": "switch"}, "switch"),
-    ("pair, both cages on a switch", wired("spark1.0 spark2.0 spark1.1 spark2.1 @"), {}, "switch"),
-    ("ring of three", ring(3), {}, "ring"),
-    ("ring of three, named", ring(3, source="lldp"), {"topology": "ring"}, "ring"),
-    ("ring of four", ring(4), {"allow_large_ring": True}, "ring"),
-    ("ring of five", ring(5), {"allow_large_ring": True}, "ring"),
-    ("ring of six", ring(6), {"allow_large_ring": True}, "ring"),
-    ("switch", wired(SWITCH3), {}, "switch"),
-    ("switch, silent", wired("spark1.0 spark2.1 spark3.0 @"), {}, "switch"),
-    ("switch, two cages", wired(BOTH3), {}, "switch"),
-    ("switch, 100G, two cages", wired(BOTH3, speed=100.0), {}, "switch"),
-    ("switch, some have two", wired("spark1.0 spark2.0 spark3.0 spark3.1 @"), {}, "switch"),
-    ("switch and an idle cable", wired(SWITCH3, "spark1.1 spark2.1"), {}, "switch"),
-    ("two switches", wired(SWITCH3, "spark1.1 spark2.1 spark3.1 @sw2"), {}, "switch"),
-    ("two switches, 100G", wired(SWITCH3, "spark1.1 spark2.1 spark3.1 @sw2", speed=100.0), {}, "switch"),
-    ("nothing heard: pair", sparks(2), {}, "direct"),
-    ("nothing heard: three", sparks(3), {}, "switch"),
-    ("nothing heard: two 100G cables", sparks(3, cabled=(0, 1), change={
-        (cage, domain): {"speed_gbps": 100.0} for cage in (0, 1) for domain in ("0000", "0002")
-    }), {"topology": "switch"}, "switch"),
-    ("declared pair", sparks(2, cabled=(0, 1)), {"cables": ["spark1.0 spark2.1", "spark1.1 spark2.0"]}, "direct"),
-    ("declared ring", sparks(3, cabled=(0, 1)),
-     {"cables": ["spark1.1 spark2.0", "spark2.1 spark3.0", "spark3.1 spark1.0"]}, "ring"),
-    ("declared switch", sparks(3), {"cables": ["spark1.0 switch", "spark2.0 switch", "switch spark3.0"]}, "switch"),
-    ("declared silent switch of two", wired("spark1.0 spark2.0"),
-     {"cables": ["spark1.0 switch:core", "spark2.0 switch:core"]}, "switch"),
-    ("declared as heard", wired(SWITCH3), {"cables": [f"spark{n}.0 switch" for n in (1, 2, 3)]}, "switch"),
-    ("socket on a ring", ring(3), {"transport": "socket"}, "ring"),
-]  # fmt: skip
+TABLE = """
+one node                                    quiet 1
+pair, same cage                             1.0 2.0
+pair, crossed cages                         1.0 2.1
+pair, two cables                            1.0 2.0; 1.1 2.1
+pair, two crossed cables                    1.0 2.1; 1.1 2.0
+pair, two 100G cables                       1.0 2.1; 1.1 2.0; speed=100
+pair on a switch                            1.0 2.1 @sw1
+pair on a silent switch                     1.0 2.1; topology=switch
+pair, both cages on a switch                1.0 2.0 1.1 2.1 @
+ring of three                               RING3
+ring of four                                RING4; large
+switch                                      1.0 2.0 3.0 @sw1
+switch, silent                              1.0 2.1 3.0 @
+switch, two cages                           1.0 2.0 3.0 1.1 2.1 3.1 @
+switch, 100G, two cages                     1.0 2.0 3.0 1.1 2.1 3.1 @; speed=100
+switch, both cages named                    1.0 2.0 3.0 1.1 2.1 3.1 @; use=01
+switch, some have two                       1.0 2.0 3.0 3.1 @
+switch and an idle cable                    1.0 2.0 3.0 @sw1; 1.1 2.1
+two switches                                1.0 2.0 3.0 @sw1; 1.1 2.1 3.1 @sw2
+two switches, crossed cages                 1.0 2.1 3.0 @b; 1.1 2.0 3.1 @a; speed=100
+two switches that keep quiet                1.0 2.0 3.0 @; 1.1 2.1 3.1 @
+nine nodes on a switch                      1.0 2.0 3.0 4.0 5.0 6.0 7.0 8.0 9.0 @sw1
+one of two cages is named                   1.0 2.0; 1.1 2.1; use=1
+nothing heard: pair                         quiet 2
+nothing heard: three                        quiet 3
+nothing heard, both cages on both           quiet 2 both
+nothing heard, both cages named             quiet 2 both; use=01
+declared pair                               quiet 2 both; = 1.0 2.1; = 1.1 2.0
+declared ring                               quiet 3 both; = 1.1 2.0; = 2.1 3.0; = 3.1 1.0
+declared switch                             quiet 3; = 1.0 switch; = 2.0 switch; = switch 3.0
+declared silent switch of two               1.0 2.0; = 1.0 switch:core; = 2.0 switch:core
+declared as heard                           1.0 2.0 3.0 @sw1; = 1.0 switch; = 2.0 switch; = 3.0 switch
+declared ring, as heard                     RING3; = 1.1 2.0; = 2.1 3.0; = 3.1 1.0
+socket on a ring                            RING3; transport=socket
+own subnets for each cable                  RING3; subnets=10.1.0,10.1.1,10.1.2,10.1.3,10.1.4,10.1.5
+subnets that lie apart go on by themselves  RING3; subnets=10.1.0.0/24,10.2.0.0/24
+QoS that is forced                          RING3; qos=roce; qos_force
+a cable to none of these                    1.0 2.0; 1.1 !spark9
+one more on the same switch                 1.0 2.0 !spark9 @; topology=switch
+cages at different switches                 1.0 2.0 3.0 1.1 @; 1.1 @b; 1.0 @a
+many that are none of these                 1.0 !a !b !c !d !e !f !g !h; 1.1 2.0
+large ring                                  RING4
+large ring, other ranks                     1.1 3.0; 3.1 2.0; 2.1 4.0; 4.1 1.0; large
+switch and a cable                          1.0 2.0 3.0 @sw1; 3.1 4.0
+ring of two                                 1.0 2.0; topology=ring
+switch of one                               quiet 1; topology=switch
+single of three                             quiet 3; topology=single
+direct of three                             quiet 3; topology=direct
+star                                        quiet 2; topology=star
+switch is a ring                            RING3; topology=switch
+ring is a switch                            1.0 2.0 3.0 @sw1; topology=ring
+direct is a switch                          1.0 2.0 @sw1; topology=direct
+open ring                                   1.0 2.0; 2.1 3.0; topology=ring
+open ring, auto                             1.0 2.0; 2.1 3.0
+islands                                     1.0 2.0; 3.0 4.0
+two switches, none whole                    1.0 2.0 @a; 2.1 3.0 @b
+loop                                        1.0 1.1; 2.0 3.0
+foreign                                     1.0 !spark9; 2.0 3.0
+alone on a switch                           1.0 @sw1; 2.0 3.0
+wrong cable                                 1.1 3.0; 2.0 1.0; = 3.0 2.0; = 1.0 switch
+cable to a switch                           1.0 2.0 3.0 @sw1; = 1.0 2.0; = 3.0 switch
+not declared                                RING3; = 1.1 2.0; = 2.1 3.0
+other switch                                1.0 2.0 3.0 @sw1; = 1.0 switch:core; = 2.0 switch:core; = 3.0 switch:core
+declared, silent switch                     1.0 2.0 3.0 @; = 1.1 2.0; = 2.1 3.0; = 3.1 1.0
+declared, foreign                           1.0 !spark9; 1.1 2.0; = 1.0 2.1
+cable words                                 quiet 2; = 1.0
+cable node                                  quiet 2; = 1.0 7.0
+cable cage                                  quiet 2; = spark1 2.0
+cable cage number                           quiet 2; = 1.4 2.0
+cable twice                                 quiet 2; = 1.0 2.0; = 1.0 2.1
+switch to switch                            quiet 2; = switch switch
+both cages, nothing heard                   quiet 3 both
+nothing heard, a ring is wanted             quiet 3 both; topology=ring
+subnets leave the private range             RING3; subnets=192.168.252.0/24,192.168.253.0/24
+subnets end                                 RING3; subnets=255.255.252.0/24,255.255.253.0/24
+subnets meet                                RING3; subnets=192.168.100.0/24,192.168.102.0/24
+three subnets                               RING3; subnets=10.1.0.0/24,10.1.1.0/24,10.1.2.0/24
+sizes differ in a ring                      RING3; subnets=10.1.0.0/24,10.2.0.0/25
+qos on a cable                              1.0 2.0; qos=roce
+QoS on a ring                               RING3; qos=roce
+qos without RDMA                            1.0 2.0 3.0 @sw1; qos=roce; transport=socket
+qos                                         1.0 2.0 3.0 @sw1; qos=some
+"""
 
 
-@pytest.mark.parametrize(("nodes", "settings", "topology"), [c[1:] for c in CABLINGS], ids=[c[0] for c in CABLINGS])
-def test_cabling(nodes: Any, settings: dict[str, Any], topology: str) -> None:
-    made = plan(nodes, Settings(**settings))
-    assert not made.refused, texts(made)
-    assert made.topology == topology
-    check(made)
-    verified = verify(made.facts, measured(made))
-    assert not verified.findings
-    for host, fact in verified.facts.items():
-        VALIDATOR.validate(json.loads(dump(fact)))
-        assert fact.plan_hash == made.facts[host].plan_hash
+def cabling(text: str) -> tuple[Any, dict[str, Any]]:
+    """What a row says: "1.0 2.1 @sw1" is heard (see ``wired``), "= 1.0 2.1" is declared, of "quiet 2" nothing is heard
+    of two nodes, and the rest are settings."""
+    lines: list[str] = []
+    wanted: dict[str, Any] = {}
+    made: dict[str, Any] = {}
+    nodes: Any = None
+    for part in (re.sub(r"(?<!\S)(\d\.\d)", r"spark\1", one) for one in text.split("; ")):
+        name, _sign, value = part.partition("=")
+        if part.startswith("= "):
+            wanted.setdefault("cables", []).append(part[2:])
+        elif part.startswith(("quiet", "RING")):
+            nodes = part
+        elif part.startswith(("spark", "@")):
+            lines.append(part)
+        elif name == "use":
+            made["use_cages"] = tuple(map(int, value))
+        elif name == "speed":
+            made["speed"] = float(value)
+        else:
+            wanted[{"large": "allow_large_ring"}.get(name, name)] = (
+                [one if "/" in one else f"{one}.0/24" for one in value.split(",")]
+                if name == "subnets"
+                else value or True
+            )
+    if nodes is None:
+        return wired(*lines, **made), wanted
+    if nodes.startswith("RING"):
+        return ring(int(nodes[4:])), wanted
+    _quiet, count, *both = nodes.split()
+    return sparks(int(count), cabled=(0, 1) if both else (0,), **made), wanted
+
+
+CABLINGS = [(name.strip(), *cabling(text.strip())) for name, text in (
+    line.split("  ", 1) for line in TABLE.strip().splitlines())]  # fmt: skip
 
 
 def measured(made: Plan) -> dict[str, Measured]:
@@ -200,16 +263,6 @@ def test_a_ring_has_a_subnet_per_cable_and_half() -> None:
     assert len(fabric_plan.paths(made.facts)["spark1"]) == 4
 
 
-def test_a_ring_of_four_has_neighbours_only() -> None:
-    made = plan(ring(4), Settings(allow_large_ring=True))
-    first = made.facts["spark1"]
-    assert first.environment["NCCL_ALGO"] == "Ring"
-    assert {rail.neighbor for rail in first.rails} == {"spark2", "spark4"}
-    assert (first.cluster_address, first.environment["VLLM_HOST_IP"]) == ("10.0.0.1", "10.0.0.1")
-    assert first.environment["NCCL_SOCKET_IFNAME"] == "=enP7s7"
-    assert "Reports contradict each other" in texts(made)
-
-
 def test_of_two_full_cables_one_is_used() -> None:
     made = plan(wired("spark1.0 spark2.1", "spark1.1 spark2.0"), Settings())
     assert {rail.cage for rail in made.facts["spark1"].rails} == {0}
@@ -232,14 +285,6 @@ def test_of_two_slow_cables_one_half_each_on_crossed_paths(nodes: Any) -> None:
     assert rails(made, "spark2") == [(1, "0000", "192.168.100.11"), (0, "0002", "192.168.101.11")]
     assert made.facts["spark1"].environment["NCCL_IB_HCA"] == "=rocep1s0f0,roceP2p1s0f1"
     assert made.facts["spark2"].environment["NCCL_IB_HCA"] == "=rocep1s0f1,roceP2p1s0f0"
-
-
-def test_the_faster_of_two_cables_is_used() -> None:
-    slow = {(0, domain): {"speed_gbps": 100.0} for domain in ("0000", "0002")}
-    nodes = wired("spark1.0 spark2.0", "spark1.1 spark2.1")
-    nodes["spark1"] = replace(spark(0, (0, 1), change=slow), neighbors=nodes["spark1"].neighbors)
-    made = plan(nodes, Settings())
-    assert {rail.cage for fact in made.facts.values() for rail in fact.rails} == {1}
 
 
 LAN = ("spark1.0 spark2.0", "spark1.1 spark2.1 @lan")
@@ -277,35 +322,23 @@ def at(speeds: str, lines: tuple[str, ...], **changes: Any) -> Any:
     [
         # A switch beside a cable: the faster one, whichever it is; the one that is named, whichever is faster.
         (at("0=200 1=25", LAN), "auto", "direct", "0", ""),
-        (at("0=200 1=25", LAN), "direct", "direct", "0", ""),
         (at("0=200 1=25", LAN), "switch", "switch", "1", "spark1 cage 0: its link to spark2 cage 0 runs at 200 Gb/s"),
         (at("0=100 1=200", LAN), "auto", "switch", "1", ""),
         (at("0=100 1=200", LAN), "direct", "direct", "0", "spark1 cage 1: its link to switch lan runs at 200 Gb/s"),
         (at("0=200 1=200", LAN), "auto", "switch", "1", ""),
         # By the slowest end.
-        (at("0=100 1=200 spark2.1=10", LAN), "auto", "direct", "0", ""),
         (at("0=200 spark2.0=10 1=25", LAN), "auto", "switch", "1", ""),
         (at("0=200 spark2.0=100 1=200", ("spark1.0 spark2.0", "spark1.1 spark2.1")), "auto", "direct", "1", ""),
         # Of two switches the faster one; both where that is more.
-        (at("0=100 1=200", TWO_SWITCHES), "auto", "switch", "1", ""),
-        (at("0=200 1=100", TWO_SWITCHES), "switch", "switch", "0", ""),
         (at("0=200 spark3.0=40 1=100", TWO_SWITCHES), "auto", "switch", "1", ""),
-        (at("0=25 1=100", TWO_SWITCHES), "auto", "switch", "1", ""),
         (at("0=100 1=100", TWO_SWITCHES), "auto", "switch", "01", ""),
-        (at("0=25 1=100", ("spark1.0 spark2.0", "spark1.1 spark2.1")), "auto", "direct", "1", ""),
         # What joins some of them is no choice for all.
         (at("0=10 1=200", PARTLY), "auto", "switch", "0", "spark1 cage 1: its link to spark2 cage 1 runs at 200 Gb/s"),
-        (at("0=10 1=none", PARTLY), "auto", "switch", "0", "spark1 cage 1: its link to spark2 cage 1 does not tell"),
-        (at("0=200 1=200", PARTLY), "auto", "switch", "0", ""),
         # A speed that is not known wins over none that is, and one that it had before the link went is not known.
         (at("0=none 1=200", LAN), "auto", "switch", "1", ""),
-        (at("0=200 1=none", LAN), "auto", "direct", "0", ""),
         (at("0=-1 1=100", LAN), "auto", "switch", "1", "spark1 cage 0: its link to spark2 cage 0 does not tell its"),
-        (at("0=100 1=-1", LAN), "auto", "direct", "0", "spark1 cage 1: its link to switch lan does not tell its speed"),
         (at("0=200 1=down", LAN), "auto", "direct", "0", ""),
-        (at("0=none 1=200", TWO_SWITCHES), "auto", "switch", "1", ""),
         (at("0=none 1=none", LAN), "direct", "direct", "0", ""),
-        (at("0=200 spark3.0=none 1=200", TWO_SWITCHES), "auto", "switch", "1", ""),
     ],
 )  # fmt: skip
 def test_the_named_topology_then_the_fastest_link(
@@ -379,79 +412,11 @@ def test_a_link_that_only_the_probe_saw() -> None:
 
 # --- what is refused and what is said --------------------------------------------------------------------------------
 
-RING = ["spark1.1 spark2.0", "spark2.1 spark3.0", "spark3.1 spark1.0"]
-
-
-REFUSALS: list[tuple[str, Any, dict[str, Any]]] = [
-    ("large ring", ring(4), {}),
-    ("large ring, what to do", ring(5), {}),
-    ("large ring, other ranks", wired("spark1.1 spark3.0", "spark3.1 spark2.0", "spark2.1 spark4.0",
-     "spark4.1 spark1.0"), {"allow_large_ring": True}),
-    ("switch and a cable", wired(*MIXED4), {}),
-    ("all adjacent, no shape", wired("spark1.0 spark2.0 @a", "spark2.1 spark3.0", "spark1.1 spark3.1"), {}),
-    ("ring of two", wired("spark1.0 spark2.0"), {"topology": "ring"}),
-    ("switch of one", sparks(1), {"topology": "switch"}),
-    ("switch is a ring", ring(3), {"topology": "switch"}),
-    ("ring is a switch", wired(SWITCH3), {"topology": "ring"}),
-    ("direct is a switch", wired("spark1.0 spark2.0 @sw1"), {"topology": "direct"}),
-    ("open ring", wired(*CHAIN3), {"topology": "ring"}),
-    ("open ring, auto", wired(*CHAIN3), {}),
-    ("islands", wired("spark1.0 spark2.0", "spark3.0 spark4.0"), {}),
-    ("two switches, none whole", wired("spark1.0 spark2.0 @a", "spark2.1 spark3.0 @b"), {}),
-    ("loop", wired("spark1.0 spark1.1", "spark2.0 spark3.0"), {}),
-    ("foreign", wired("spark1.0 !spark9", "spark2.0 spark3.0"), {}),
-    ("alone on a switch", wired("spark1.0 @sw1", "spark2.0 spark3.0"), {}),
-    ("dead end", {**wired("spark1.0 spark2.0"), "spark3": spark(2)}, {}),
-    ("other end not to be used", {**wired("spark1.0 spark2.1"), "spark2": replace(
-        wired("spark1.0 spark2.1")["spark2"], cages=spark(1, (0, 1)).cages, use_cages=(0,))}, {}),
-    ("wrong cable", wired("spark1.1 spark3.0", "spark2.0 spark1.0"),
-     {"cables": ["spark3.0 spark2.0", "spark1.0 switch"]}),
-    ("cable to a switch", wired(SWITCH3), {"cables": ["spark1.0 spark2.0", "spark3.0 switch"]}),
-    ("not declared", ring(3), {"cables": RING[:2]}),
-    ("other switch", wired(SWITCH3), {"cables": [f"spark{n}.0 switch:core" for n in (1, 2, 3)]}),
-    ("declared, silent switch", wired("spark1.0 spark2.0 spark3.0 @"), {"cables": RING}),
-    ("declared, foreign", wired("spark1.0 !spark9", "spark1.1 spark2.0"), {"cables": ["spark1.0 spark2.1"]}),
-    ("declared, no link", {**wired("spark1.0 spark2.0"), "spark3": spark(2, (0,))}, {"cables": ["spark3.1 spark1.0"]}),
-    ("cable words", sparks(2), {"cables": ["spark1.0"]}),
-    ("cable node", sparks(2), {"cables": ["spark1.0 spark7.0"]}),
-    ("cable cage", sparks(2), {"cables": ["spark1 spark2.0"]}),
-    ("cable cage number", sparks(2), {"cables": ["spark1.4 spark2.0"]}),
-    ("cable twice", sparks(2), {"cables": ["spark1.0 spark2.0", "spark1.0 spark2.1"]}),
-    ("switch to switch", sparks(2), {"cables": ["switch switch"]}),
-    ("both cages, nothing heard", sparks(3, cabled=(0, 1)), {}),
-    ("subnets run out", ring(3), {"subnets": ["192.168.100.0/24", "192.168.101.0/24", "10.1.0.0/24", "10.1.1.0/24"]}),
-    ("subnets leave the private range", ring(3), {"subnets": ["192.168.252.0/24", "192.168.253.0/24"]}),
-    ("subnets end", ring(3), {"subnets": ["255.255.252.0/24", "255.255.253.0/24"]}),
-    ("subnets meet", ring(3), {"subnets": ["192.168.100.0/24", "192.168.102.0/24"]}),
-    ("three subnets", ring(3), {"subnets": ["10.1.0.0/24", "10.1.1.0/24", "10.1.2.0/24"]}),
-    ("sizes differ in a ring", ring(3), {"subnets": ["10.1.0.0/24", "10.2.0.0/25"]}),
-    ("qos on a cable", wired("spark1.0 spark2.0"), {"qos": "roce"}),
-    ("qos without RDMA", wired(SWITCH3), {"qos": "roce", "transport": "socket"}),
-    ("qos", wired(SWITCH3), {"qos": "some"}),
-    ("secret", wired(SWITCH3, environment={"HF_TOKEN": "x"}), {}),
-    ("secret on one", sparks(1, environment={"MY_PASSWORD": "x"}), {}),
-]  # fmt: skip
-
 
 def test_a_controller_without_netaddr(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(addresses, "netaddr", None)
     assert "the Python of Ansible has no netaddr. Install it" in texts(plan(sparks(2), Settings()))
     assert not plan(sparks(1), Settings()).refused
-
-
-WARNINGS: list[tuple[str, Any, dict[str, Any]]] = [
-    ("a cable to none of these", wired("spark1.0 spark2.0", "spark1.1 !spark9"), {}),
-    ("one more on the same switch", wired("spark1.0 spark2.0 !spark9 @"), {"topology": "switch"}),
-    ("cages at different switches", wired("spark1.0 spark2.0 spark3.0 spark1.1 @", "spark1.1 @b", "spark1.0 @a"), {}),
-    ("one hears the other, and not the other way round", {**wired("spark1.0 spark2.0"), "spark1": spark(
-        0, neighbors=Neighbors((heard(node="spark2", peer_cage=0, both_ways=False),)))}, {}),
-    ("sockets in a ring", ring(3), {"transport": "socket"}),
-    ("nobody was heard over a declared cable", {
-        **ring(3), "spark3": replace(ring(3)["spark3"], neighbors=Neighbors()), "spark1": replace(
-            ring(3)["spark1"], neighbors=Neighbors(tuple(
-                e for e in ring(3)["spark1"].neighbors.heard if e.node != "spark3")))},
-     {"cables": RING}),
-]  # fmt: skip
 
 
 SAME_CAGES = ("spark1.0 spark3.0", "spark1.1 spark2.0", "spark2.1 spark3.1")
@@ -475,11 +440,15 @@ def test_a_ring_with_cages_of_one_number(nodes: Any, wanted: dict[str, Any], cag
     assert all("from cage 1 of each machine to cage 0 of the next" in finding.remedy for finding in said)
 
 
-TWO_AND_TWO = ("spark1.0 spark2.0", "spark1.1 spark2.1")
-SWITCH9 = " ".join(f"spark{n}.0" for n in range(1, 10))
-SOME_SLOW = {(0, domain): {"speed_gbps": 100.0} for domain in ("0000", "0002")}
-UNKNOWN = {(0, domain): {"speed_gbps": None} for domain in ("0000", "0002")}
-OFF = {(0, domain): {"admin_up": False, "carrier": False, "speed_gbps": None} for domain in ("0000", "0002")}
+SLOW, UNKNOWN, OFF = (
+    {(0, domain): change for domain in ("0000", "0002")}
+    for change in (
+        {"speed_gbps": 100.0},
+        {"speed_gbps": None},
+        {"admin_up": False, "carrier": False, "speed_gbps": None},
+    )
+)
+PAIR, TWO = wired("spark1.0 spark2.0"), wired("spark1.0 spark2.0", "spark1.1 spark2.1")
 
 
 def of_node(nodes: Any, host: str, **changes: Any) -> Any:
@@ -491,114 +460,46 @@ def hears(nodes: Any, host: str, *entries: Heard) -> Any:
     return of_node(nodes, host, neighbors=Neighbors((*nodes[host].neighbors.heard, *entries)))
 
 
-# Neither a topology of its own nor a reason of its own; what they say is in the fixture.
+# What no row of the table can say.
 MORE: list[tuple[str, Any, dict[str, Any]]] = [
-    ("one of two cages is named", wired(*TWO_AND_TWO, use_cages=(1,)), {}),
-    ("both cages are named on one node only", of_node(wired(*TWO_AND_TWO), "spark2", use_cages=(0, 1)), {}),
-    ("one of two cables is slow at one end", of_node(
-        wired(*TWO_AND_TWO), "spark2", cages=spark(1, (0, 1), change=SOME_SLOW).cages), {}),
-    ("one of two cables has no known speed", of_node(
-        wired(*TWO_AND_TWO, speed=100.0), "spark2", cages=spark(1, (0, 1), change=UNKNOWN).cages), {}),
-    ("two crossed cables of full speed", wired("spark1.0 spark2.1", "spark1.1 spark2.0"), {"topology": "direct"}),
-    ("switch, one node with its second cage only", wired("spark1.0 spark2.1 spark3.0 @sw1"), {}),
-    ("switch, cages of two speeds", of_node(
-        wired(BOTH3), "spark2", cages=spark(1, (0, 1), change=SOME_SLOW).cages), {}),
-    ("switch, both cages named", wired(BOTH3, use_cages=(0, 1)), {}),
-    ("two switches, both cages named", wired(
-        SWITCH3, "spark1.1 spark2.1 spark3.1 @sw2", use_cages=(0, 1)), {}),
-    ("two switches, crossed cages", wired(
-        "spark1.0 spark2.1 spark3.0 @b", "spark1.1 spark2.0 spark3.1 @a", speed=100.0), {}),
-    ("two switches, one with more", wired(
-        "spark1.0 spark2.0 spark3.0 spark3.1 @b", "spark1.1 spark2.1 @a"), {}),
-    ("nine nodes on a switch", wired(SWITCH9 + " @sw1"), {}),
-    ("two large islands", wired(
-        "spark1.0 spark2.0 spark3.0 spark4.0 @a", "spark5.0 spark6.0 spark7.0 spark8.0 spark9.0 @b"), {}),
-    ("a chain of eight cables", wired(*(f"spark{n}.1 spark{n + 1}.0" for n in range(1, 9))), {}),
-    ("a ring of seven that is not named", ring(7), {}),
-    ("a ring of eight, and a switch is wanted", ring(8), {"topology": "switch"}),
-    ("silent switches of two nodes", wired(*TWO_AND_TWO), {"topology": "switch"}),
-    ("silent switch of two, slow", wired(*TWO_AND_TWO, speed=100.0), {"topology": "switch"}),
-    ("star", sparks(2), {"topology": "star"}),
-    ("single of three", sparks(3), {"topology": "single"}),
-    ("direct of three", sparks(3), {"topology": "direct"}),
-    ("it hears itself in its other half", hears(
-        wired("spark1.0 spark2.0"), "spark1", heard(node="spark1", peer_cage=0)), {}),
-    ("it hears a cage that does not exist", hears(
-        wired("spark1.0 spark2.0"), "spark1", heard(node="spark2", peer_cage=7),
-        heard(cage=5, node="spark2", peer_cage=0),
-        heard("eth9", None, node="spark2"), heard()), {}),
-    ("nobody else hears many of them", hears(
-        wired(SWITCH9 + " @sw1"), "spark1", *(heard(node=f"spark{n}", peer_cage=0, both_ways=False)
-        for n in range(2, 10))), {}),
-    ("announced, then seen", hears(
-        wired("spark1.0 spark2.0", source="lldp"), "spark2",
-        heard(node="spark1", peer_cage=0, source="probe")), {}),
-    ("two names of one switch", hears(
-        wired(SWITCH3), "spark2", heard(system="core")), {}),
-    ("two names of one switch at one port", hears(
-        wired(SWITCH3), "spark2", *(heard(system=name) for name in ("sw0", "zz"))), {}),
-    ("two switches that keep quiet", wired("spark1.0 spark2.0 spark3.0 @", "spark1.1 spark2.1 spark3.1 @"), {}),
-    ("islands whose names are against their ranks", {
-        host: replace(node, rank=3 - node.rank)
-        for host, node in wired("spark1.0 spark2.0", "spark3.0 spark4.0").items()}, {}),
-    ("many that are none of these", wired("spark1.0 !a !b !c !d !e !f !g !h", "spark1.1 spark2.0"), {}),
-    ("seven that are none of these", wired("spark1.0 spark2.0 spark3.0 @sw1 !a !b !c !d !e !f !g"), {}),
-    ("loop beside a cable", {
-        **wired("spark1.0 spark1.1", "spark2.0 spark3.0")}, {"topology": "ring"}),
+    ("secret on one", sparks(1, environment={"MY_PASSWORD": "x"}), {}),
+    ("dead end", {**PAIR, "spark3": spark(2)}, {}),
+    ("other end not to be used", of_node(wired("spark1.0 spark2.1"), "spark2", cages=spark(1, (0, 1)).cages,
+     use_cages=(0,)), {}),
     ("an end that is not to be used", of_node(
         wired("spark1.0 spark2.0", "spark2.1 spark3.0", "spark3.1 spark1.1"), "spark1", use_cages=(1,)), {}),
-    ("its other end is off", {
-        **wired("spark1.0 spark2.0"), "spark2": replace(
-            wired("spark1.0 spark2.0")["spark2"], cages=spark(1, (), change=OFF).cages)}, {}),
-    ("declared, and one end has no link", {
-        **sparks(2), "spark2": spark(1, ())}, {"cables": ["spark1.0 spark2.0"]}),
+    ("one hears the other, and not the other way round", {**PAIR, "spark1": spark(
+        0, neighbors=Neighbors((heard(node="spark2", peer_cage=0, both_ways=False),)))}, {}),
+    ("nobody else hears many of them", hears(
+        wired(" ".join(f"spark{n}.0" for n in range(1, 10)) + " @sw1"), "spark1", *(
+            heard(node=f"spark{n}", peer_cage=0, both_ways=False) for n in range(2, 10))), {}),
+    ("both cages are named on one node only", of_node(TWO, "spark2", use_cages=(0, 1)), {}),
+    ("one of two cables is slow at one end", of_node(TWO, "spark2", cages=spark(1, (0, 1), change=SLOW).cages), {}),
+    ("one of two cables has no known speed", of_node(wired(
+        "spark1.0 spark2.0", "spark1.1 spark2.1", speed=100.0), "spark2",
+        cages=spark(1, (0, 1), change=UNKNOWN).cages), {}),
+    ("it hears itself in its other half", hears(PAIR, "spark1", heard(node="spark1", peer_cage=0)), {}),
+    ("it hears a cage that does not exist", hears(PAIR, "spark1", heard(node="spark2", peer_cage=7),
+     heard(cage=5, node="spark2", peer_cage=0), heard("eth9", None, node="spark2"), heard()), {}),
+    ("announced, then seen", hears(wired("spark1.0 spark2.0", source="lldp"), "spark2",
+     heard(node="spark1", peer_cage=0, source="probe")), {}),
+    ("two names of one switch", hears(wired(SWITCH3), "spark2", heard(system="core")), {}),
+    ("its other end is off", of_node(PAIR, "spark2", cages=spark(1, (), change=OFF).cages), {}),
+    ("declared, no link", {**PAIR, "spark3": spark(2, (0,))}, {"cables": ["spark3.1 spark1.0"]}),
+    ("declared, and one end has no link", {**sparks(2), "spark2": spark(1, ())}, {"cables": ["spark1.0 spark2.0"]}),
     ("declared, and one end is off", sparks(2, cabled=(), change=OFF), {"cables": ["spark1.0 spark2.0"]}),
-    ("declared, and heard at one switch of two", wired(SWITCH3, "spark1.1 spark2.1 spark3.1 @sw2"),
-     {"cables": [f"spark{n}.{cage} switch:sw{cage + 1}" for n in (1, 2, 3) for cage in (0, 1)]}),
-    ("declared, and in the wrong of two switches", wired(
-        "spark1.0 spark2.0 spark3.1 @sw1", "spark1.1 spark2.1 spark3.0 @sw2"),
-     {"cables": [f"spark{n}.{cage} switch:sw{cage + 1}" for n in (1, 2, 3) for cage in (0, 1)]}),
-    ("declared, two switches without a name", wired(BOTH3), {"cables": ["switch spark1.0", "spark2.0 switch:",
-     "spark3.0 switch", "spark1.1 switch:b", "spark2.1 switch:b", "spark3.1 switch:b"]}),
-    ("declared, and a node too many", wired("spark1.0 spark2.0"), {"cables": ["spark1.0 switch", "spark9.0 switch"]}),
-    ("declared, three words, no cage, no node", sparks(2),
-     {"cables": ["spark1.0 spark2.0 spark2.1", "switch switch:x", ".0 spark2.0", "spark1.x spark2.1"]}),
-    ("declared ring, as heard", ring(3), {"cables": RING}),
-    ("declared cables, crossed", wired("spark1.0 spark2.1", "spark1.1 spark2.0"), {"cables": list(TWO_AND_TWO)}),
-    ("declared for silent ends of a heard pair", wired("spark1.0 spark2.0"), {"cables": list(TWO_AND_TWO)}),
-    ("declared switch, two of three hear each other", {**wired("spark1.0 spark2.0"), "spark3": spark(2)},
+    ("declared switch, two of three hear each other", {**PAIR, "spark3": spark(2)},
      {"cables": [f"spark{n}.0 switch" for n in (1, 2, 3)]}),
-    ("declared switch, its four ends are two pairs", wired("spark1.0 spark2.0", "spark3.0 spark4.0"),
-     {"cables": [f"spark{n}.0 switch" for n in (1, 2, 3, 4)]}),
-    ("declared switch, and one end leads to a stranger", {
-        **wired("spark1.0 spark2.0", "spark3.0 !x")}, {"cables": [f"spark{n}.0 switch" for n in (1, 2, 3)]}),
-    ("declared switch of two, a third is on it", wired("spark1.0 spark2.0", "spark1.1 spark3.0"),
-     {"cables": ["spark1.0 switch", "spark3.0 switch", "spark2.0 spark1.1"]}),
-    ("declared by name, and the switch keeps quiet", wired("spark1.0 spark2.0 spark3.0 @"),
-     {"cables": [f"spark{n}.0 switch:core" for n in (1, 2, 3)]}),
-    ("declared as switch2, and the switch has a name", wired(SWITCH3),
-     {"cables": [f"spark{n}.0 switch:switch2" for n in (1, 2, 3)]}),
-    ("declared, and the machine has no card", {**wired("spark1.0 spark2.0"), "spark3": spark(2, cages=())},
+    ("declared, and the machine has no card", {**PAIR, "spark3": spark(2, cages=())},
      {"cables": ["spark3.0 spark1.1", "spark1.0 spark2.0"]}),
-    ("nothing heard, a ring is wanted", sparks(3, cabled=(0, 1)), {"topology": "ring"}),
-    ("nothing heard, both cages on both", sparks(2, cabled=(0, 1)), {}),
-    ("nothing heard, both cages on one of three", {
-        **sparks(2), "spark3": spark(2, (0, 1))}, {"topology": "switch"}),
-    ("nothing heard, both cages named", sparks(2, cabled=(0, 1), use_cages=(0, 1)), {}),
+    ("nobody was heard over a declared cable", {
+        **ring(3), "spark3": replace(ring(3)["spark3"], neighbors=Neighbors()), "spark1": replace(
+            ring(3)["spark1"], neighbors=Neighbors(tuple(
+                e for e in ring(3)["spark1"].neighbors.heard if e.node != "spark3")))},
+     {"cables": ["spark1.1 spark2.0", "spark2.1 spark3.0", "spark3.1 spark1.0"]}),
+    ("nothing heard, both cages on one of three", {**sparks(2), "spark3": spark(2, (0, 1))}, {"topology": "switch"}),
     ("nothing heard, one cage named of two", {**sparks(1), "spark2": spark(1, (0, 1), use_cages=(1,))}, {}),
-    ("nothing heard, switch of eight", sparks(8), {}),
     ("nothing heard, no link", sparks(2, cabled=()), {}),
-    ("nothing heard, no link at a switch", sparks(3, cabled=()), {}),
-    ("own subnets for each cable", ring(3), {"subnets": [f"10.1.{n}.0/24" for n in range(6)]}),
-    ("subnets that lie apart go on by themselves", ring(3), {"subnets": ["10.1.0.0/24", "10.2.0.0/24"]}),
-    ("subnets in the other order", ring(3), {"subnets": ["10.1.1.0/24", "10.1.0.0/24"]}),
-    ("subnets that the last number just fits", sparks(4), {"subnets": ["10.1.0.0/28", "10.1.1.0/28"],
-     "host_offset": 11}),
-    ("public subnets go on", ring(3), {"subnets": ["203.0.112.0/24", "203.0.113.0/24"]}),
-    ("four subnets that overlap", ring(3), {"subnets": ["10.1.0.0/24", "10.2.0.0/24", "10.3.0.0/24", "10.2.0.0/25"]}),
-    ("QoS on a ring", ring(3), {"qos": "roce"}),
-    ("QoS on five cables", ring(5), {"qos": "roce", "allow_large_ring": True}),
-    ("QoS that is forced", ring(3), {"qos": "roce", "qos_force": True}),
 ]  # fmt: skip
 
 
@@ -607,22 +508,19 @@ WHOLE = ("one node", "pair, two cables", "ring of three", "switch, two cages", "
 
 
 def test_what_is_found_in_every_cabling() -> None:
-    cases = [*(case[:3] for case in CABLINGS), *REFUSALS, *WARNINGS, *MORE]
-    made = [(name, plan(nodes, Settings(**wanted))) for name, nodes, wanted in cases]
+    made = [(name, plan(nodes, Settings(**wanted))) for name, nodes, wanted in (*CABLINGS, *MORE)]
     for _name, one in made:
         assert one.refused != bool(one.facts) and all(finding.remedy for finding in one.findings)
         check(one)
+        verified = verify(one.facts, measured(one))
+        assert not verified.findings
+        for host, fact in verified.facts.items():
+            VALIDATOR.validate(json.loads(dump(fact)))
+            assert fact.plan_hash == one.facts[host].plan_hash
     hold("cablings", ((name, of_plan(one, name if name in WHOLE else "")) for name, one in made))
 
 
 # --- environment -----------------------------------------------------------------------------------------------------
-
-
-def test_roce_sets_the_traffic_class() -> None:
-    fact = plan(wired(SWITCH3), Settings(qos="roce")).facts["spark1"]
-    assert (fact.qos, fact.environment["NCCL_IB_TC"]) == ("roce", "106")
-    assert not plan(wired("spark1.0 spark2.0"), Settings(qos="roce", qos_force=True)).refused
-    assert "NCCL_IB_TC" not in plan(wired(SWITCH3), Settings()).facts["spark1"].environment
 
 
 def test_another_prefix_is_told_to_nccl() -> None:
@@ -671,47 +569,16 @@ def test_the_gid_index_is_exported_only_when_asked_and_only_when_one_fits() -> N
     assert len(lost.findings) == 4
 
 
-def test_a_broken_cable_of_a_ring_is_named() -> None:
-    made = plan(ring(3), Settings())
-    found = measured(made)
-    probes = [replace(p, ok=p.peer != "spark3", reason="no answer", remedy="Check") for p in found["spark1"].probes]
-    text = texts(verify(made.facts, {**found, "spark1": replace(found["spark1"], probes=probes)}))
-    assert "spark1 rocep1s0f0 (enp1s0f0np0): no way to spark3 enp1s0f1np1 (192.168.102.10 to 192.168.102.12)" in text
-    assert text.count("no way to") == 2
-
-
 # --- addresses of the user's own -------------------------------------------------------------------------------------
 
 
-def own_addresses(*addresses: dict[str, str]) -> Any:
-    nodes = wired("spark1.0 spark2.0")
-    return {host: replace(node, addresses=own) for (host, node), own in zip(nodes.items(), addresses)}
-
-
 def test_addresses_of_the_users_own() -> None:
-    made = plan(own_addresses({"enp1s0f0np0": "10.1.0.5/16", "1": "192.168.101.77"}, {"0": "10.1.9.6/16"}), Settings())
+    nodes = of_node(PAIR, "spark1", addresses={"enp1s0f0np0": "10.1.0.5/16", "1": "192.168.101.77"})
+    made = plan(of_node(nodes, "spark2", addresses={"0": "10.1.9.6/16"}), Settings())
     assert not made.findings
     assert [(r.address, r.prefix) for r in made.facts["spark1"].rails] == [("10.1.0.5", 16), ("192.168.101.77", 24)]
     assert made.facts["spark1"].cluster_address == "10.1.0.5"
     check(made)
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "text"),
-    [
-        ({"0": "10.1.0.5"}, {}, "spark2 enp1s0f0np0: 192.168.100.11 is in 192.168.100.0/24, and the other end, spark1"),
-        ({"0": "192.168.100.11"}, {}, "its address 192.168.100.11 is also that of spark1 enp1s0f0np0"),
-        ({"eth9": "10.1.0.5"}, {}, "fabric_addresses names 'eth9', and this node has the rails 0 (enp1s0f0np0), 1"),
-        ({"0": "x"}, {}, "fabric_addresses: 'x' is no IPv4 address"),
-        ({"0": "192.168.100.0"}, {}, "192.168.100.0/24 is no address of a machine"),
-        ({"0": "1.2.3.4", "enp1s0f0np0": "1.2.3.5"}, {}, "fabric_addresses gives it 1.2.3.5 and 1.2.3.4"),
-        ({"0": "192.168.101.5"}, {"0": "192.168.101.6"}, "overlaps 192.168.101.0/24 of spark1"),
-    ],
-)
-def test_addresses_that_cannot_work(first: dict[str, str], second: dict[str, str], text: str) -> None:
-    made = plan(own_addresses(first, second), Settings())
-    assert made.refused
-    assert text in texts(made)
 
 
 # --- properties ------------------------------------------------------------------------------------------------------
@@ -799,19 +666,3 @@ def test_the_schema_says_what_the_loader_reads(part: Any) -> None:
         assert SCHEMA["properties"][name]["enum"] == list(values)
     assert SCHEMA["$defs"]["Cable"]["properties"]["source"]["enum"] == list(fabric_fact.CABLE_SOURCES)
     assert SCHEMA["properties"]["schema"]["const"] == fabric_fact.SCHEMA_VERSION
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"schema": 1}, {"state": "done"}, {"rails": None}, {"extra": 1}, {"nodes": "1"}, {"cables": [{"cage": 0}]}],
-)
-def test_what_the_loader_refuses_the_schema_refuses(change: dict[str, Any]) -> None:
-    document = {**json.loads(dump(plan(ring(3), Settings()).facts["spark1"])), **change}
-    assert not VALIDATOR.is_valid(document)
-    with pytest.raises(fabric_fact.SparkError):
-        load(document, "spark1")
-
-
-def test_a_declaration_that_cannot_be_read_is_not_compared_with_what_is_heard() -> None:
-    made = plan(wired("spark1.0 spark2.0"), Settings(cables=["spark1.0 spark2.7", "hello"]))
-    assert [finding.found.split(":")[0] for finding in made.findings] == ["fabric_cables"] * 2
