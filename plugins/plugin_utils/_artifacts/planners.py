@@ -25,7 +25,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.loo
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import Manifest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as documents
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._artifacts import fanout, plan
@@ -43,7 +43,7 @@ REFUSED_REMOVE = "Nothing was removed:"
 
 
 def wanted(options: Options) -> dict[str, Any]:
-    plans = {host: documents.load(one, f"engine plan of {host}") for host, one in options["plans"].items()}
+    plans: Mapping[str, NodePlan] = options["plans"]
     seen = {host: found.models for host, found in options["seen"].items()}
     sources = {name: _path(text) for name, text in options["sources"].items()}
     made = plan.wanted(plans, seen, options["seed"], sources, options["here"])

@@ -55,8 +55,7 @@ def _fact(document: Any, name: str) -> dict[str, Any] | None:
 
 
 FACT = Document(_fact)
-NODE_PLAN = Document(lambda value, name: plan_document.load(value, f"engine plan of {name}"))
-PLAN = Document(lambda value, name: plan_document.load(value, f"engine plan of {name}").as_dict())
+PLAN = Document(lambda value, name: plan_document.load(value, f"engine plan of {name}"))
 
 # --- ibdev2netdev
 _HALF: dict[str, Any] = {

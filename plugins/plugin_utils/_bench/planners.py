@@ -194,7 +194,7 @@ PLANNERS = {
             "settings": {"type": "dict", "options": SETTINGS, "default": {}, "apply_defaults": True},
             "user": {"type": "str", "default": "sparkmatrix"},
         },
-        gathered={"plans": answers.NODE_PLAN},
+        gathered={"plans": answers.PLAN},
     ),
     "serving_verdicts": Planner(
         judge,
@@ -202,7 +202,7 @@ PLANNERS = {
             "runs": {"type": "dict", "required": True},
             "limits": {"type": "dict", "default": {}},
         },
-        gathered={"plans": answers.NODE_PLAN, "info": INFO, "measured": ["serving_bench"], "earlier": "verdicts"},
+        gathered={"plans": answers.PLAN, "info": INFO, "measured": ["serving_bench"], "earlier": "verdicts"},
         alive=True,
     ),
 }

@@ -157,7 +157,7 @@ PLANNERS = {
     "engine_inputs": Planner(
         judge_inputs,
         {"brought": {"type": "bool", "default": False}},
-        gathered={"plans": answers.NODE_PLAN, "seen": "engine_inputs"},
+        gathered={"plans": answers.PLAN, "seen": "engine_inputs"},
         alive=True,
     ),
     "images": Planner(
@@ -168,11 +168,11 @@ PLANNERS = {
             "build": {"type": "dict", "default": {}},
             "services": {"type": "list", "elements": "dict", "default": []},
         },
-        gathered={"plans": answers.NODE_PLAN, "images": "image_look", "facts": answers.FACT},
+        gathered={"plans": answers.PLAN, "images": "image_look", "facts": answers.FACT},
         alive=True,
     ),
     "engine_versions": Planner(
-        judge_versions, {}, gathered={"plans": answers.NODE_PLAN, "told": "engine_version"}, alive=True
+        judge_versions, {}, gathered={"plans": answers.PLAN, "told": "engine_version"}, alive=True
     ),
     "engine_files": Planner(
         engine_files,

@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner, judged
@@ -21,7 +22,7 @@ REFUSED = "Prometheus and Grafana cannot be set up, and nothing was changed:"
 
 def made(options: Options) -> dict[str, Any]:
     facts = {host: fabric_fact.load(fact, host) for host, fact in options["facts"].items()}
-    plans = {host: plan_document.load(plan, f"engine plan of {host}") for host, plan in options["plans"].items()}
+    plans: Mapping[str, NodePlan] = options["plans"]
     head = options["head"]
     # The plan of the head counts last, so most: no other node says what the head's own services are.
     heads = {one.name: one for plan in (*plans.values(), plans[head]) for one in plan.heads}

@@ -13,7 +13,6 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import flag, number, url, words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan, ServicePlan
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import load as load_plan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import start_times
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Each, Maybe, Only, Shape
@@ -199,7 +198,7 @@ def _results(known: Known, variable: str) -> list[Mapping[str, Any]]:
 
 
 def _plan(values: Mapping[str, Any]) -> NodePlan | None:
-    return load_plan(values["spark_plan"]) if values.get("spark_plan") else None
+    return values.get("spark_plan")
 
 
 def services(known: Known) -> tuple[Service, ...]:

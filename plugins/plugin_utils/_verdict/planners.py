@@ -19,7 +19,6 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import flag
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
@@ -72,11 +71,7 @@ def judge(options: Options) -> dict[str, Any]:
         for host, told in options["info"].items()
         if told and told.get("fact")
     }
-    plans = {
-        host: plan_document.load(one, f"engine plan of {host}")
-        for host, one in options["plans"].items()
-        if one and host in options["info"]
-    }
+    plans = {host: one for host, one in options["plans"].items() if one and host in options["info"]}
     began = _began(info)
     # A cluster is called by its head, also where that does not answer, or its fact cannot be read.
     known = Run(
@@ -177,7 +172,7 @@ def make(options: Options) -> dict[str, Any]:
 
 
 def verify(options: Options) -> dict[str, Any]:
-    plans = {host: plan_document.load(one, f"engine plan of {host}") for host, one in options["plans"].items() if one}
+    plans = {host: one for host, one in options["plans"].items() if one}
     asked = engine.Asked(
         answers=options["answers"],
         smoke=options["smoke"],

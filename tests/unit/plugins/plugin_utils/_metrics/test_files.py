@@ -175,7 +175,7 @@ def test_the_planner_finds_services_and_ray_in_the_plans():
             "grafana_id": "",
             "tool": "tool1",
             "facts": {host: fact.as_dict() for host, fact in facts("spark1", "spark2").items()},
-            "plans": {host: plan.as_dict() for host, plan in plans.items()},
+            "plans": plans,
         }
     )
     text = {one["path"]: one["content"] for one in made["nodes"]["spark1"]["files"]}

@@ -44,7 +44,7 @@ def judged(*parts, **options):
     info = {
         host: {"node": nodes[host], "fact": preflight_inputs.fact(host, rank, 2)} for rank, host in enumerate(HOSTS)
     }
-    plans = {host: plan.as_dict() for host, plan in cluster_plans(2).items()}
+    plans = cluster_plans(2)
     asked = {"playbook": "verify", "head": "spark1", "info": info, "plans": plans, "parts": parts}
     return planners.judge({**asked, **options})
 
