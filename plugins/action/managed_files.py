@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import placed
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _placed
 
 
 class ActionModule(ActionBase):
@@ -18,4 +18,4 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         args = self._task.args
-        return {**result, **placed.files(self._execute_module, task_vars, args)}
+        return {**result, **_placed.files(self._execute_module, task_vars, args)}

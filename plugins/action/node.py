@@ -12,7 +12,8 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import progress, settled
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _settled_calls
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import progress
 
 PART_S = 5
 LINE_S = 60  # where every part is a line of its own
@@ -25,11 +26,11 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         call, request = str(self._task.args.get("call")), dict(self._task.args.get("request") or {})
-        known = settled.answer(call, request, task_vars)
+        known = _settled_calls.answer(call, request, task_vars)
         if known is not None:
             return {**result, "changed": False, **known}
         found = self._ask(call, request, task_vars)
-        settled.note(call, request, found, task_vars)
+        _settled_calls.note(call, request, found, task_vars)
         found.pop("invocation", None)  # with -v it would be shown, and requests are long
         return {**result, **found}
 

@@ -13,8 +13,7 @@ from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import NODE_PROGRAM
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _node_program
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import placed
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _node_program, _placed
 
 # A result registered under this name lasts as long as the run of the playbook, so one run asks a machine once.
 REGISTERED = "spark_node_tool"
@@ -42,7 +41,7 @@ class ActionModule(ActionBase):
             options["files"] = _node_program.files(content)
         else:  # units of other layers call it
             options["only_when_last"] = True
-        result.update(placed.files(self._execute_module, task_vars, options))
+        result.update(_placed.files(self._execute_module, task_vars, options))
         # The options would be shown with -v, a hundred kilobytes of base64.
         result.pop("invocation", None)
         result.update(path=NODE_PROGRAM, sha256=digest)

@@ -83,7 +83,6 @@ def carried() -> None:
         fail2ban,
         host_key,
         node,
-        port_filter,
     )
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import (  # noqa: F401
         image_copy,
@@ -109,6 +108,7 @@ def carried() -> None:
         rollback,
         traffic,
     )
+    from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall import port_filter  # noqa: F401
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import apply as gateway  # noqa: F401
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import units, wait  # noqa: F401
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import packages, secret  # noqa: F401

@@ -23,7 +23,6 @@ from typing import Any
 from unittest import mock
 
 from ansible_collections.sparkmatrix.cluster.plugins import module_utils as node_side
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import ufw
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.work import Progress, Work
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
@@ -36,6 +35,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import Question, Target
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import Report, UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall import ufw
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Stop, Store, Verified
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import State
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status.endpoint import Endpoint
@@ -107,9 +107,9 @@ TEXTS["_access/discover:parse_name"] = Reader(
     (),
 )
 text("_access/sshd:parse_effective", "port 22\nport 2222\npermitrootlogin no\n")
-text("_access/ufw:parse_added", "Added:\nufw allow from 10.0.0.2 comment 'sparkmatrix:ray'\n")
-text("_access/ufw:parse_active", "Status: active\n", refuses=(SparkError,))
-text("_access/ufw:parse_closed", 'DEFAULT_INPUT_POLICY="DROP"\n')
+text("_firewall/ufw:parse_added", "Added:\nufw allow from 10.0.0.2 comment 'sparkmatrix:ray'\n")
+text("_firewall/ufw:parse_active", "Status: active\n", refuses=(SparkError,))
+text("_firewall/ufw:parse_closed", 'DEFAULT_INPUT_POLICY="DROP"\n')
 text("_managed/settings:parse_limit", "64K", "1024:524288", "infinity", refuses=(ValueError,))
 text("_managed/settings:parse_swaps", SWAPS)
 text("_managed/secret:parse", 'KEY="0123456789abcdefgh"\n', "0123456789abcdefgh\n", variable="KEY")

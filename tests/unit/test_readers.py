@@ -277,7 +277,7 @@ def test_a_distorted_document_gives_an_answer_or_a_refusal(name: str, data: st.D
 ENTRIES: dict[str, Callable[[Any], set[Any]]] = {
     "_fabric/ibdev2netdev:parse": lambda ports: {(port.rdma_device, port.port) for port in ports},
     "_fabric/show_gids:parse": lambda gids: {(gid.device, gid.port, gid.index, gid.gid, gid.version) for gid in gids},
-    "_access/ufw:parse_active": lambda active: {active},
+    "_firewall/ufw:parse_active": lambda active: {active},
     "_qos/dcb:parse_pfc": lambda found: {found},
     "_qos/dcb:parse_dcbx": lambda owner: {owner},
     "_base/network:parse_addresses": lambda found: {one.name for one in found or ()},

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import rollback, ufw
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import rollback
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import sshd as access_sshd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
@@ -35,6 +35,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds im
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, alone
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import ssh_connection
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall import ufw
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import (
     File,
     State,

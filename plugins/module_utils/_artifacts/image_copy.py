@@ -30,7 +30,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.port_filter import SLICE
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import image_pin, image_source
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.image_blobs import Blob, Offer, Offered
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import (
@@ -46,6 +45,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds im
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.ports import IMAGES
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image as engine_image
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall.port_filter import SLICE
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import drop_state, write_state
 
 LOOPBACK = "127.0.0.1"

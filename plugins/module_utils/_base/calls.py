@@ -62,7 +62,7 @@ CALLS: Mapping[str, str] = {
     "rdma_look": "_fabric.bandwidth:look",
     "rdma_rates": "_fabric.bandwidth:rates",
     "rdma_traffic": "_fabric.traffic:traffic",
-    "port_filter": "_access.port_filter:ensure",
+    "port_filter": "_firewall.port_filter:ensure",
     "reach": "_preflight.reach:look",
     "serving_bench": "_bench.serving:measure",
     "smoke": "_engine.smoke:ask",

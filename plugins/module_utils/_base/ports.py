@@ -6,7 +6,7 @@
 
 All stand below the range from which Linux takes ports for connections (32768 to 60999), so that none is taken by
 chance. What an engine lets nobody choose (torch's store, gloo, NCCL's bootstrap, ZMQ) comes from that range; it is
-closed by who owns the socket and not by number, see :mod:`.._access.port_filter`.
+closed by who owns the socket and not by number, see :mod:`.._firewall.port_filter`.
 """
 
 from __future__ import annotations

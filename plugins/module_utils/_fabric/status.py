@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, printable
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import drift, rollback, show_gids
@@ -27,6 +26,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interf
     Effective,
     effective,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall import port_filter
 
 HELP = "show the fabric interfaces, what has drifted (exit code 1), and a change that waits for confirmation"
 

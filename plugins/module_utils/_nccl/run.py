@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Optional
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.port_filter import SLICE
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import command, document, meminfo
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import TIMED_OUT, Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -33,6 +32,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import GPUS, Mount, NodePlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import traffic
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall.port_filter import SLICE
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl import collectives, log, results
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.log import Log
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.results import Results

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import ufw
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.node import DIRECTORY, KEY, KNOWN_HOSTS, Look
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
@@ -23,6 +22,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import NODE_PROGRAM as TOOL
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall import ufw
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import forced_command
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import addresses, management, ownership
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import firewall as fabric_firewall

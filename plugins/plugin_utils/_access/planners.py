@@ -8,7 +8,7 @@ discovered."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import
     discovered,
     entry,
     membership,
-    port_filter,
     proposal,
     tunnels,
 )
@@ -36,6 +35,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner 
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import management
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Settings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._firewall import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import layers, variables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import Context
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.reached import reason
@@ -164,8 +164,26 @@ def filter_services(options: Options) -> dict[str, Any]:
     if any(plan.ray.needed for plan in plans.values()):
         answered |= {options["dashboard_port"], *([ports.RAY_METRICS] if options["ray_metrics"] else [])}
     own = {host: _ports(plan, options["ray_port"], options["dashboard_port"]) for host, plan in plans.items()}
-    reach = {host: port_filter.reach(host, facts, options["also"], answered, own.get(host, ())) for host in facts}
-    return {"rules": {host: port_filter.services(who) for host, who in reach.items()}}
+    who = {host: reach(host, facts, options["also"], answered, own.get(host, ())) for host in facts}
+    return {"rules": {host: port_filter.services(one) for host, one in who.items()}}
+
+
+def reach(
+    host: str,
+    facts: Mapping[str, fabric_fact.FabricFact],
+    also: Iterable[str],
+    answered: Iterable[int],
+    own: Iterable[port_filter.Place] = (),
+) -> port_filter.Reach:
+    others = [fact for name, fact in sorted(facts.items()) if name != host]
+    return port_filter.Reach(
+        interfaces=tuple(rail.netdev for rail in facts[host].rails),
+        fabric=port_filter.networks(rail.address for fact in others for rail in fact.rails),
+        management=port_filter.networks(fact.management_address for fact in others),
+        also=port_filter.networks(also, "spark_port_filter_from"),
+        answered=tuple(sorted(set(answered))),
+        ports=tuple(own),
+    )
 
 
 def _ports(plan: plan_document.NodePlan, ray_port: int, dashboard_port: int) -> list[port_filter.Place]:

@@ -121,7 +121,10 @@ def _typed(shape: border.Shape, value: Any, host: str, findings: list[Finding]) 
     """``shape``: the name of a call of the module ``node``, or, in a list, of one that a loop has made;
     a mapping of these where a place is one."""
     if isinstance(shape, Mapping) and isinstance(value, Mapping) and set(value) <= set(shape):
-        return {name: _typed(shape[name], item, host, findings) for name, item in value.items()}
+        called = {name: item for name, item in value.items() if isinstance(shape[name], (str, list))}
+        rest = {name: item for name, item in value.items() if name not in called}
+        known = {name: _typed(shape[name], item, host, findings) for name, item in called.items()}
+        return {**(border.read(shape, rest, host, findings) or {}), **known}
     if not isinstance(shape, (str, list)):
         return border.read(shape, value, host, findings)
     try:

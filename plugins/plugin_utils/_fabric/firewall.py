@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import ufw
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall import ufw
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.addresses import network_of
 
 
@@ -21,6 +21,11 @@ def rules(facts: Mapping[str, FabricFact]) -> dict[str, list[str]]:
         )
         for host, here in facts.items()
     }
+
+
+def netdevs(fact: FabricFact) -> dict[str, str]:
+    """The interface of each address on the fabric."""
+    return {rail.address: rail.netdev for rail in fact.rails}
 
 
 def _between(here: FabricFact, there: FabricFact) -> list[str]:

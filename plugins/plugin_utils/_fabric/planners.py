@@ -27,7 +27,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact i
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import Rdma
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import FAIL, WARN
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Each, Maybe, ours
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import (
@@ -44,6 +43,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import rdma_verdicts as verdicts
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.discovery import discovery
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Measured, Plan, Settings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._firewall import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules import limits
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.limits import DEFAULTS as LIMITS
 
@@ -145,7 +145,7 @@ def _shown(made: Plan) -> dict[str, Any]:
         "hosts_lines": common,
         "own_hosts_lines": own,
         "firewall": fabric_firewall.rules(made.facts),
-        "filters": {host: port_filter.fabric(fact) for host, fact in made.facts.items()},
+        "filters": {host: port_filter.fabric(fabric_firewall.netdevs(fact)) for host, fact in made.facts.items()},
         "cable_map": list(made.cable_map),
     }
 

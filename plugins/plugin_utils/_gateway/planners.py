@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.port_filter import GATEWAY
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall.port_filter import GATEWAY
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.apply import Outcome
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import Settings
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner, judged
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._firewall import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._gateway import checks, render
 
 REFUSED = "These settings of the gateway cannot work:"

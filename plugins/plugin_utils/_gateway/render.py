@@ -16,9 +16,9 @@ from __future__ import annotations
 import ipaddress
 import json
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.port_filter import GATEWAY, slice_of
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall.port_filter import GATEWAY, slice_of
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import MODELS, Engine, Settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import templates

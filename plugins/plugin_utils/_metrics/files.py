@@ -17,16 +17,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.port_filter import OBSERVABILITY, slice_of
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, ports, unit_sandbox
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import is_id, local_name
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall.port_filter import OBSERVABILITY, slice_of
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._metrics import collect
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.port_filter import layer
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import templates
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.addresses import network_of
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._firewall.port_filter import layer
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._metrics import alerts, dashboards
 
 ROLE = "observability"

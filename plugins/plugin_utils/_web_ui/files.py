@@ -14,16 +14,16 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.port_filter import WEB_UI, slice_of
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, ports, unit_sandbox
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import local_name
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall.port_filter import WEB_UI, slice_of
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.keys import path as key_path
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._web_ui import names
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.port_filter import layer
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import templates
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.secret_names import looks_secret
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._firewall.port_filter import layer
 
 ROLE = "web_ui"
 MANAGED = "Managed by sparkmatrix.cluster (role web_ui)."

@@ -25,8 +25,8 @@ TESTS = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(TESTS / "unit"))
 
 import preflight_inputs
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.apply import marks
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _node_program
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import workers

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import folders
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
@@ -28,6 +27,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
     RayPlan,
     ServicePlan,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import engine_sandbox
 
 SERVICE = "engine"

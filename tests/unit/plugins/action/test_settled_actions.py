@@ -14,9 +14,10 @@ import pytest
 from ansible.parsing.dataloader import DataLoader
 from ansible.playbook.task import Task
 from ansible.template import Templar
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.apply import marks
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File, fingerprint
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _settled_calls
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import settled
 
 ACTIONS = "ansible_collections.sparkmatrix.cluster.plugins.action"
@@ -110,7 +111,7 @@ def act(name, args, variables, answer=None):
     """What the action returns, and what it asked the node."""
     task = Task()
     task.args = args
-    if name in settled.ANSWERS:
+    if name in _settled_calls.ANSWERS:
         task.args, name = {"call": name, "request": args}, "node"
     module = importlib.import_module(f"{ACTIONS}.{name}")
     plugin = module.ActionModule(

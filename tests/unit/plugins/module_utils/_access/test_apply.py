@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import apply as access_apply
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import node as access_node
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import rollback, sshd, ufw
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import rollback, sshd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.apply import (
     Outcome,
     Wanted,
@@ -28,6 +28,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import NODE_PROGRAM as TOOL
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Member
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall import ufw
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import forced_command
 from fake_access import SSHD_CONFIG, USER_RULES, FakeAccess, Killed
 from root_or_not import root_or_not

@@ -8,11 +8,11 @@ import stat
 from pathlib import Path
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import rollback as access_rollback
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, alone
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import interfaces
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import apply as gateway_apply
 
 LOCKS = (access_rollback.LOCK, interfaces.LOCK, gateway_apply.LOCK, port_filter.LOCK)

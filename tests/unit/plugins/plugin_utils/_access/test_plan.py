@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import ufw
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall import ufw
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import plan as ap
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings
@@ -266,7 +266,7 @@ def test_the_planner_refuses() -> None:
         said = run(nodes={"spark1": raw(0), "spark2": lacking})["msg"]
         assert said.startswith("spark2: spark_rank, or what the machine says of its ssh, is not known. Run the whole")
     old = run(nodes={"spark1": raw(0), "spark2": raw(1, fact={"schema": 2})})
-    assert "1. spark2: the fabric fact has schema 2, this release reads 3. Run the fabric layer" in old["msg"]
+    assert "1. spark2 fact: the fabric fact has schema 2, this release reads 3. Run the fabric layer" in old["msg"]
     assert "site.yml --tags fabric" in old["msg"]
 
 

@@ -31,7 +31,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.port_filter import (
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall.port_filter import (
     ACCOUNTS,
     CGROUP,
     FABRIC,
@@ -40,8 +41,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.port_f
     cgroup,
     table,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Place = tuple[str, int]  # address, or nothing for all of the node's, and port
@@ -64,24 +63,6 @@ class Reach:
     also: tuple[Network, ...] = ()  # whom the user names
     answered: tuple[int, ...] = ()  # ports that every account of the nodes may use
     ports: tuple[Place, ...] = ()  # of the APIs, Ray and the ranks on this node
-
-
-def reach(
-    host: str,
-    facts: Mapping[str, FabricFact],
-    also: Sequence[str],
-    answered: Iterable[int],
-    ports: Iterable[Place] = (),
-) -> Reach:
-    others = [fact for name, fact in sorted(facts.items()) if name != host]
-    return Reach(
-        interfaces=tuple(rail.netdev for rail in facts[host].rails),
-        fabric=networks(rail.address for fact in others for rail in fact.rails),
-        management=networks(fact.management_address for fact in others),
-        also=networks(also, "spark_port_filter_from"),
-        answered=tuple(sorted(set(answered))),
-        ports=tuple(ports),
-    )
 
 
 def services(who: Reach) -> str:
@@ -122,13 +103,13 @@ def services(who: Reach) -> str:
     )
 
 
-def fabric(fact: FabricFact) -> str:
-    """Empty where the node has no fabric. Ports below 1024, ssh among them, are left alone."""
-    if not fact.rails:
+def fabric(rails: Mapping[str, str]) -> str:
+    """``rails``: interface by address; none, empty. Ports below 1024, ssh among them, are left alone."""
+    if not rails:
         return ""
-    own = _interfaces(["lo", *(rail.netdev for rail in fact.rails)])
+    own = _interfaces(["lo", *rails.values()])
     rules = [f"{_OPENING} != syn accept", f"iifname {own} accept"]
-    for family, addresses in _families(networks(rail.address for rail in fact.rails)):
+    for family, addresses in _families(networks(rails)):
         rules.append(f'{family} daddr {_set(addresses)} tcp dport >= 1024 counter drop comment "{STATE}"')
     return _table(FABRIC, [("input", rules)])
 

@@ -15,14 +15,16 @@ from dataclasses import replace
 
 import engine_plans
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter as node
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import port_filter as pf
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall import port_filter as node
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.planners import reach
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import services as services_of_a_cluster
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.firewall import netdevs
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._firewall import port_filter as pf
 from fabric_inputs import wired
 from hypothesis import given
 from hypothesis import strategies as st
@@ -108,26 +110,26 @@ PAIR = facts("spark1.0 spark2.0")
 
 def services(also: tuple[str, ...] = (), **changes: object) -> str:
     changed = {**PAIR, "spark2": replace(PAIR["spark2"], **changes)}
-    return pf.services(pf.reach("spark1", changed, also, (8265, 8000), [("127.0.0.1", 8000)]))
+    return pf.services(reach("spark1", changed, also, (8265, 8000), [("127.0.0.1", 8000)]))
 
 
 def test_the_tables_in_full() -> None:
     assert services() == SERVICES
-    assert pf.fabric(PAIR["spark1"]) == FABRIC
+    assert pf.fabric(netdevs(PAIR["spark1"])) == FABRIC
     at = [("127.0.0.1", 8443), ("127.0.0.1", 8081), ("0.0.0.0", 8443), ("fd00::5", 8443)]
     assert sorted(pf.layer("gateway", at, 8443, 512).split("\n")) == sorted(GATEWAY.split("\n"))
     assert "set " not in pf.layer("web_ui", [("127.0.0.1", 8080)])
 
 
 def test_a_node_without_a_fabric_lets_its_peers_in_by_any_interface() -> None:
-    assert pf.fabric(replace(PAIR["spark1"], rails=())) == ""
+    assert pf.fabric(netdevs(replace(PAIR["spark1"], rails=()))) == ""
     alone = {host: replace(fact, rails=()) for host, fact in PAIR.items()}
-    made = pf.services(pf.reach("spark1", alone, (), ()))
+    made = pf.services(reach("spark1", alone, (), ()))
     assert "        ip saddr { 10.0.0.2 } accept\n" in made and "dport" not in made
 
 
 def test_a_single_node_is_closed_to_everybody() -> None:
-    made = pf.services(pf.reach("spark1", {"spark1": PAIR["spark1"]}, (), (8000,)))
+    made = pf.services(reach("spark1", {"spark1": PAIR["spark1"]}, (), (8000,)))
     assert "saddr" not in made and "daddr" not in made
 
 
@@ -169,7 +171,7 @@ def test_an_address_that_is_none_is_refused(lie: str) -> None:
 def test_an_interface_that_is_none_is_refused(lie: str) -> None:
     rails = (replace(PAIR["spark1"].rails[0], netdev=lie),)
     with pytest.raises(SparkError, match="no name of an interface"):
-        pf.fabric(replace(PAIR["spark1"], rails=rails))
+        pf.fabric(netdevs(replace(PAIR["spark1"], rails=rails)))
     with pytest.raises(SparkError, match="no name of an interface"):
         pf.services(pf.Reach(interfaces=(lie,)))
 
@@ -180,9 +182,9 @@ def test_nft_takes_both_tables(tmp_path) -> None:
     assert shutil.which("nft", path=f"{os.environ['PATH']}:/usr/sbin"), "Install the package nftables (make envs does)"
     ring = facts("spark1.1 spark2.0", "spark2.1 spark3.0", "spark3.1 spark1.0")
     texts = [
-        pf.services(pf.reach("spark1", ring, ("10.9.0.0/24", "fd00::/8"), (8000, 8001))),
+        pf.services(reach("spark1", ring, ("10.9.0.0/24", "fd00::/8"), (8000, 8001))),
         services(),
-        pf.fabric(ring["spark1"]),
+        pf.fabric(netdevs(ring["spark1"])),
         pf.layer("gateway", [("::", 8443), ("0.0.0.0", 8443), ("127.0.0.1", 8081)], 8443, 512),
         pf.layer("observability", [("127.0.0.1", 9090), ("", 9100)]),
     ]
@@ -241,7 +243,7 @@ joined(".")
 def test_who_takes_the_port_of_an_api_is_not_reached(tmp_path) -> None:
     mine, other = f"sparkmatrix-test-{os.getpid()}", f"stranger-test-{os.getpid()}"
     apis = [("127.0.0.1", port) for port in (8000, 8001, 8002)]
-    text = pf.services(pf.reach("spark1", PAIR, (), (8000, 8001, 8002), apis)).replace(node.CGROUP, mine)
+    text = pf.services(reach("spark1", PAIR, (), (8000, 8001, 8002), apis)).replace(node.CGROUP, mine)
     (tmp_path / "rules.nft").write_text(f"define accounts = {{ 0 }}\n{text}")
     (tmp_path / "taken.py").write_text(TAKEN)
     script = (

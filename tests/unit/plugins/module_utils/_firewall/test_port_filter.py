@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import port_filter as pf
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall import port_filter as pf
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import fingerprint, fingerprints
 from root_or_not import root_or_not
 
