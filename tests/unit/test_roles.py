@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pathlib
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -131,41 +130,10 @@ def test_a_default_that_is_said_again_is_the_same():
     assert own == [], "a role has its own defaults"
 
 
-def options(module: str) -> dict[str, Any]:
-    text = (ROOT / f"plugins/modules/{module}.py").read_text()
-    return dict(yaml.safe_load(text.partition('DOCUMENTATION = r"""')[2].partition('"""')[0]).get("options") or {})
-
-
-def handed_over(tasks: Any) -> Iterator[tuple[str, str, str]]:
-    """(module, option, variable) of every task that hands a variable over as it is."""
-    for task in tasks if isinstance(tasks, list) else []:
-        for name, told in task.items():
-            module = name.removeprefix("sparkmatrix.cluster.")
-            if name in ("block", "rescue", "always"):
-                yield from handed_over(told)
-            elif module != name and isinstance(told, dict):
-                for option, value in told.items():
-                    variable = re.fullmatch(r"\{\{ (\w+)(?: \| (?:int|float))? \}\}", str(value))
-                    if variable:
-                        yield module, option, variable[1]
-
-
-def test_a_time_has_one_default_in_module_role_and_program():
-    """A module that is used by itself would wait shorter than the role that explains the time. 0: it does not wait."""
-    found, differ = 0, []
-    for role in ROLES:
-        own = defaults(role)
-        for path in (ROOT / f"roles/{role}/tasks").glob("*.yml"):
-            for module, option, variable in handed_over(yaml.safe_load(path.read_text())):
-                if not variable.endswith(("_s", "_seconds")) or variable not in own:
-                    continue
-                if (ROOT / f"plugins/modules/{module}.py").exists():
-                    value = options(module).get(option, {}).get("default", 0)
-                    found += bool(value)
-                    differ += [(variable, own[variable], module, value)] if value not in (0, own[variable]) else []
-    assert differ == [] and found
-    limits = {defaults(role).get(f"{role}_rollback_seconds", rollback.SECONDS) for role in ROLES}
-    assert limits == {rollback.SECONDS, access.Wanted().rollback_seconds, fabric.Wanted(None).rollback_s}
+def test_an_unconfirmed_change_lasts_as_long_in_role_and_program():
+    of_access = yaml.safe_load((ROOT / "roles/access/vars/main/sshd.yml").read_text())["__access_rollback_seconds"]
+    of_programs = {rollback.SECONDS, access.Wanted().rollback_seconds, fabric.Wanted(None).rollback_s}
+    assert {of_access, defaults("fabric")["fabric_rollback_seconds"], *of_programs} == {rollback.SECONDS}
 
 
 def test_the_changelog_lists_the_modules_for_users():

@@ -43,7 +43,7 @@ GUARD = rollback.Guard(
     unit="sparkmatrix-access-restore",
     command="access-restore",
     before="network-pre.target ufw.service ssh.service ssh.socket",
-    limit="access_rollback_seconds",
+    limit="its 150 s; try each machine alone (--limit)",
     by_hand="sudo ufw status and sudo sshd -T",
 )
 

@@ -19,7 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.systemd import Unit
 
-LOCK_WAIT_S = 90.0  # longer than a change takes, fabric_apply_timeout_s included
+LOCK_WAIT_S = 90.0  # longer than a change takes, a fifth of fabric_rollback_seconds included
 POLL_S = 0.1
 
 

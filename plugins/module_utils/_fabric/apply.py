@@ -184,7 +184,7 @@ def reconcile(
         raise SparkError(
             f"{wanted.rollback_s:g} s are less than the {least:g} s that a change may take",
             "fabric_rollback_seconds",
-            "Raise it, or lower fabric_apply_timeout_s",
+            "Raise it",
         )
     if check_mode:
         return _Apply(machine, wanted, check_mode, holders).run()

@@ -56,7 +56,7 @@ GUARD = rollback.Guard(
     unit="sparkmatrix-fabric-restore",
     command="fabric-restore",
     before="network-pre.target systemd-networkd.service NetworkManager.service",
-    limit="fabric_rollback_seconds",
+    limit="fabric_rollback_seconds; raise it",
     by_hand="the interfaces (ip addr)",
     reserve_s=10,
 )

@@ -101,7 +101,7 @@ class Guard(Generic[AnyPending]):
     unit: str
     command: str  # of the node tool
     before: str  # units that must not run yet at boot
-    limit: str  # the variable that gives the seconds
+    limit: str  # what gives the seconds, and what to do
     by_hand: str  # what to look at when the marker is damaged
     reserve_s: float = 0  # a restore takes up to this, and must be over in time
 
@@ -189,7 +189,7 @@ class Guard(Generic[AnyPending]):
             raise SparkError(
                 f"the node has already taken the change of {self.what} back",
                 self.marker,
-                f"The test of the change took longer than {self.limit}; raise it, and run again",
+                f"The test of the change took longer than {self.limit}, and run again",
             )
         if found.id != transaction:
             raise SparkError(

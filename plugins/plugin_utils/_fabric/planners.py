@@ -45,7 +45,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.discov
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Measured, Plan, Settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._firewall import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules import limits
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.limits import DEFAULTS as LIMITS
 
 REFUSED = "The fabric cannot be configured like this; nothing was changed:"
 NOT_WORKING = "The fabric does not work like this:"
@@ -162,7 +161,7 @@ def schedule(options: Options) -> dict[str, Any]:
         ready=options["looks"],
         changed=options["changed"],
         forks=options["forks"],
-        first_port=options["first_port"],
+        first_port=ports.FABRIC_BANDWIDTH,
         everything=options["everything"],
     )
     return dict(plain({**vars(made), "paths": paths}))
@@ -171,13 +170,11 @@ def schedule(options: Options) -> dict[str, Any]:
 def judge(options: Options) -> dict[str, Any]:
     facts, given = load_facts(options), options["schedule"]
     rounds = [{host: [Part(**test) for test in tests] for host, tests in one.items()} for one in given["rounds"]]
-    usual = {name: LIMITS[name].value for name in LIMITS if name.startswith("half_")}
-    settings = {name: options[name] for name in ("good_gbps", "least_gbps") if options[name] != usual[f"half_{name}"]}
     seen = verdicts.Seen(
         facts,
         options["looks"],
         options["measured"],
-        limits.limits({**options["limits"], **{f"fabric_bandwidth_{name}": value for name, value in settings.items()}}),
+        limits.limits(options["limits"]),
         {host: told.probes for host, told in options["pings"].items()},
     )
     found = verdicts.judge(bandwidth.Schedule(rounds, given["reason"], given["gap"], given["no_infiniband"]), seen)
@@ -241,7 +238,6 @@ PLANNERS = {
             "changed": {"type": "bool", "default": False},
             "everything": {"type": "bool", "default": False},
             "forks": {"type": "int", "default": 5},
-            "first_port": {"type": "int", "default": ports.FABRIC_BANDWIDTH},
         },
         gathered={"facts": answers.FACT, "looks": "rdma_look"},
     ),
@@ -249,8 +245,6 @@ PLANNERS = {
         judge,
         {
             "schedule": {"type": "dict", "required": True},
-            "good_gbps": {"type": "float", "default": LIMITS["half_good_gbps"].value},
-            "least_gbps": {"type": "float", "default": LIMITS["half_least_gbps"].value},
             "limits": {"type": "dict", "default": {}},
         },
         gathered={

@@ -312,11 +312,15 @@ def cluster_ports(context: Context) -> dict[int, str]:
         "ray_port": ports.RAY_GCS,
         "ray_dashboard_port": ports.RAY_DASHBOARD,
         "engine_rendezvous_port": UserSettings.rendezvous_port,
-        "fabric_bandwidth_port": ports.FABRIC_BANDWIDTH,
     }
     found = {whole(context.value(head, name, usual)): name for name, usual in variables.items()}
     replicas = {engine.replica_port: engine.label for engine in ENGINES.values() if engine.replica_port}
-    return {**{port: f"the port of {label}'s data parallel ranks" for port, label in replicas.items()}, **found}
+    usual = {ports.FABRIC_BANDWIDTH: "the port of ib_write_bw"}
+    return {
+        **usual,
+        **{port: f"the port of {label}'s data parallel ranks" for port, label in replicas.items()},
+        **found,
+    }
 
 
 def check_gateway(context: Context) -> Iterator[Finding]:

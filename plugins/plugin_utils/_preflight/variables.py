@@ -51,6 +51,13 @@ KEYS = {key: VARIABLES[key] for key in ENTRY if "_" in key or key in ("engine", 
 _KEEPER = "Leave it out: the keeper's own times serve (docs/staying-up.md)"
 # What earlier releases had as a variable and is the same for everybody now.
 _FIXED: Mapping[str, str] = {
+    "access_rollback_seconds": "150",
+    "awx_approval_timeout_s": "a workflow waits",
+    "benchmark_seed": "other prompts in every run",
+    "doctor_drift_minutes": "15",
+    "fabric_bandwidth_port": "18515",
+    "gateway_burst": "100",
+    "observability_retention_gib": "10",
     "os_stabilization_earlyoom_percent": "3",
     "os_stabilization_hold_packages": "kernel, driver and NVIDIA packages",
     "os_stabilization_logs_docker_files": "3",
@@ -58,6 +65,14 @@ _FIXED: Mapping[str, str] = {
     "os_stabilization_logs_journal_mib": "4096",
     "os_stabilization_watchdog_seconds": "5",
     "os_stabilization_watchdog_units": "engine, then Ray",
+    "os_update_refresh": "true",
+    "peers_user": "sparkmatrix-peer",
+    "preflight_max_clock_skew_s": "10",
+    "verify_timeout_s": "300",
+    "web_ui_backup_dir": "/var/lib/sparkmatrix/web-ui-backups; move there what is elsewhere",
+    "web_ui_data_dir": "/var/lib/sparkmatrix/web-ui; move there what is elsewhere",
+    "web_ui_python": "python3",
+    "web_ui_venv": "/opt/sparkmatrix/web-ui",
 }
 # Of earlier releases, with what to do now, such as "It is called fabric_mtu now".
 RENAMED: Mapping[str, str] = {
@@ -76,6 +91,12 @@ RENAMED: Mapping[str, str] = {
     "ray_cluster_timeout_s": "Leave it out: the nodes have three minutes to find each other",
     "benchmark_nccl_smallest_mib": "Leave it out: sizes begin with 1 MiB",
     "benchmark_timeout_s": "Leave it out: one measurement has 15 minutes",
+    **dict.fromkeys(
+        ("fabric_apply_timeout_s", "fabric_probe_timeout_s", "fabric_qos_link_timeout_s"),
+        "It follows from fabric_rollback_seconds",
+    ),
+    "fabric_bandwidth_good_gbps": "Set half_good_gbps in verify_limits",
+    "fabric_bandwidth_least_gbps": "Set half_least_gbps in verify_limits",
     "ray_limit_memlock": "Set engine_limit_memlock, for Ray and the engine",
     "ray_limit_nofile": "Set engine_limit_nofile, for Ray and the engine",
     "os_stabilization_caches": "Leave it out: the node tool is installed always",

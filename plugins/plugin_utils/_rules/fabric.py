@@ -246,7 +246,7 @@ RDMA = (
         "firewall",
         "A firewall, or a wrong GID, blocks RDMA",
         "Pings pass, and RDMA is never acknowledged. RoCE is UDP to port 4791; a measurement also opens TCP"
-        " connections, from fabric_bandwidth_port on",
+        " connections, from 18515 on",
         "ansible-playbook site.yml --tags access,fabric, which opens both between the machines; look for other"
         " rules: sudo nft list ruleset, sudo iptables -S",
         "Compare the GIDs of both ends (show_gids), and on a switch its access lists",

@@ -31,7 +31,6 @@ DEFAULTS: Mapping[str, Limit] = {
         LEAST,
         "docs/fabric.md: healthy halves alone measured 92 to 112",
         US,
-        "fabric_bandwidth_good_gbps",
     ),
     "half_least_gbps": Limit(
         25,
@@ -39,7 +38,6 @@ DEFAULTS: Mapping[str, Limit] = {
         LEAST,
         "docs/fabric.md: degraded ones measured 8 to 25",
         US,
-        "fabric_bandwidth_least_gbps",
     ),
     "link_gbps": Limit(184, "Gb/s", LEAST, "NVIDIA Sync, Cluster Assistant: both halves of a link, 2026-04", "NVIDIA"),
     "rate_gbps": Limit(200, "Gb/s", LEAST, "ConnectX-7 of the DGX Spark: negotiated by a link", "NVIDIA"),
@@ -107,24 +105,19 @@ DEFAULTS: Mapping[str, Limit] = {
     ),
     "draft_acceptance": Limit(0.2, "", LEAST, "of drafted tokens; below it a draft costs more than it saves", US),
 }
-NAMES = {"fabric_bandwidth_good_gbps": "half_good_gbps", "fabric_bandwidth_least_gbps": "half_least_gbps"}
 
 
 def limits(settings: Mapping[str, Any] | None = None) -> dict[str, Limit]:
     """All by name, with the user's numbers in place of ours; :class:`SparkError` names what is none."""
-    found = {name: limit if limit.variable else _own(name, limit) for name, limit in DEFAULTS.items()}
+    found = {name: replace(limit, variable=f"{VARIABLE}.{name}") for name, limit in DEFAULTS.items()}
     for given, value in (settings or {}).items():
-        name = NAMES.get(str(given), str(given))
+        name = str(given)
         if name not in found:
             near = spelling.closest(name, found)
             remedy = f"Did you mean {near[0]}?" if near else f"Known are {', '.join(found)}"
             raise SparkError(f"there is no limit {name!r:.40}", VARIABLE, remedy)
         found[name] = replace(found[name], value=_number(name, value), source="the inventory", owner="you")
     return found
-
-
-def _own(name: str, limit: Limit) -> Limit:
-    return replace(limit, variable=f"{VARIABLE}.{name}")
 
 
 def _number(name: str, value: Any) -> float:

@@ -50,7 +50,7 @@ def said(one: Verdict, at: str = "") -> str:
 
 
 def limited(limit: Limit) -> str:
-    """``90 Gb/s at least (this collection, fabric_bandwidth_good_gbps)``"""
+    """``90 Gb/s at least (this collection, verify_limits.half_good_gbps)``"""
     whose = ", ".join(word for word in (limit.owner, limit.variable) if word)
     return f"{limit.value:g} {limit.unit}".strip() + f" at {limit.kind} ({whose})"
 

@@ -35,7 +35,6 @@ RUNTIMES = ("container", "venv")
 ROLES = ("pending", "user")
 _IMAGE = re.compile(r"[a-z0-9][a-z0-9._:/-]*(:[A-Za-z0-9_][A-Za-z0-9._-]*)?(@sha256:[0-9a-f]{64})?")
 _VERSION = re.compile(r"[0-9]+(\.[0-9]+){1,3}")
-_PLACE = re.compile(r"(/[A-Za-z0-9._-]+)+")
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 # What keeps the page to itself: set by nobody else, whatever the inventory says.
 _OURS = frozenset(
@@ -88,17 +87,6 @@ def check(settings: Settings) -> Iterator[Finding]:
         )
     if settings.runtime == "venv" and not _VERSION.fullmatch(settings.version):
         yield _wrong(f"web_ui_version is {settings.version!r:.50}", "Write a release of open-webui, like 0.12.4")
-    for name in ("venv", "data_dir", "backup_dir"):
-        place = getattr(settings, name)
-        if not _PLACE.fullmatch(place) or "/.." in place or place.count("/") < 2:
-            yield _wrong(f"web_ui_{name} is {place!r:.200}", "Write a full path of letters, digits and . _ -")
-    if not settings.data_dir.endswith("/web-ui"):
-        yield _wrong(
-            f"web_ui_data_dir is {settings.data_dir!r:.200}",
-            "Let it end in /web-ui: what is there is taken for the page's own, and may be removed",
-        )
-    if _below(settings.backup_dir, settings.data_dir):
-        yield _wrong("web_ui_backup_dir is below web_ui_data_dir", "A backup there would be lost with the data")
     for name, value in settings.environment.items():
         if not _NAME.fullmatch(name) or name in _OURS or name in _fixed(settings, Gateway(1)):
             yield _wrong(
@@ -110,10 +98,6 @@ def check(settings: Settings) -> Iterator[Finding]:
             yield _wrong(
                 f"web_ui_environment has a value of {name} with quotes or lines", "Write it on one line without them"
             )
-
-
-def _below(one: str, other: str) -> bool:
-    return f"{one}/".startswith(f"{other}/")
 
 
 def _wrong(found: str, remedy: str) -> Finding:

@@ -18,7 +18,7 @@ SLOW = Verdict(
     "13 Gb/s",
     hosts=("spark1", "spark2"),
     value=13,
-    limit=(Limit(90, "Gb/s", "least", "docs/fabric.md", "this collection", "fabric_bandwidth_good_gbps"),),
+    limit=(Limit(90, "Gb/s", "least", "docs/fabric.md", "this collection", "verify_limits.half_good_gbps"),),
     cause="nic_degraded",
 )
 RUN = Run("desk", "doctor", "2026-11-23T07:30:00Z", 12.5, "0.1.0", verdicts=(SLOW,))

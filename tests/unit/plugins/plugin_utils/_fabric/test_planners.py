@@ -140,7 +140,7 @@ def test_a_limit_of_the_user_counts() -> None:
     outcomes = [{**CLIENT, "slot": slot, "rail": slot, "value": 60.0} for slot in (0, 1)]
     told = {"spark1": {"results": []}, "spark2": {"results": [{"outcomes": outcomes}]}}
     rest = {"measured": told, "looks": {host: {} for host in told}, "pings": {host: {} for host in told}}
-    judged = plan("bandwidth_verdict", facts | rest, schedule=made, good_gbps=50.0)
+    judged = plan("bandwidth_verdict", facts | rest, schedule=made, limits={"half_good_gbps": 50})
     assert judged["warnings"] == [] and judged["part"]["verdicts"][0]["limit"][0]["owner"] == "you"
     assert "no limit" in plan("bandwidth_verdict", facts | rest, schedule=made, limits={"link": 1})["msg"]
 

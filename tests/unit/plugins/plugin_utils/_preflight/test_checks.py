@@ -129,7 +129,7 @@ CASES = {
             {"gateway_keys": [{"name": "a"}, {"name": "a"}]}, {"gateway_keys": ["alice"]},
             {"gateway_keys": [{"key": "x" * 20}]}, {"gateway_port": "8000"}, {"gateway_tls": "files"},
             {"gateway_port": "6379"}, {"gateway_local_port": "8265"}, {"gateway_port": 29501}, {"gateway_port": 29550},
-            {"gateway_port": 7000, "fabric_bandwidth_port": 7000}, {"gateway_port": 6379, "gateway_local_port": 8000},
+            {"gateway_port": 18515}, {"gateway_port": 6379, "gateway_local_port": 8000},
             {"engine_services": [{"name": "a"}, {"name": "b", "port": 8081}]},
             {"engine_services": [{"name": "a"}, {"name": "b", "port": 8081, "nodes": ["spark2"]}]},
         )

@@ -7,7 +7,6 @@ from __future__ import annotations
 import pathlib
 
 import pytest
-import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules import limits
 
@@ -17,18 +16,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[5]
 def test_every_limit_says_whose_it_is_and_how_it_is_set():
     for name, limit in limits.limits().items():
         assert limit.source and limit.owner and limit.kind in ("least", "most"), name
-        assert limit.variable in (f"verify_limits.{name}", *limits.NAMES)
-
-
-def test_those_of_a_half_are_the_settings_of_the_fabric_layer():
-    settings = yaml.safe_load((ROOT / "roles/fabric/defaults/main.yml").read_text())
-    assert {variable: settings[variable] for variable in limits.NAMES} == {
-        variable: limits.DEFAULTS[name].value for variable, name in limits.NAMES.items()
-    }
+        assert limit.variable == f"verify_limits.{name}"
 
 
 def test_the_users_number_counts_and_is_his():
-    found = limits.limits({"nccl_pair_gbs": 18, "fabric_bandwidth_good_gbps": "80"})
+    found = limits.limits({"nccl_pair_gbs": 18, "half_good_gbps": "80"})
     assert (found["nccl_pair_gbs"].value, found["nccl_pair_gbs"].owner) == (18, "you")
     assert found["half_good_gbps"].value == 80
     assert found["link_gbps"] == limits.limits()["link_gbps"]

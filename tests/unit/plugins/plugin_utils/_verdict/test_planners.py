@@ -21,7 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict impor
 from engine_plans import cluster_plans
 
 HOSTS = ("spark1", "spark2")
-LIMIT = Limit(90, "Gb/s", "least", "docs/fabric.md", "this collection", "fabric_bandwidth_good_gbps")
+LIMIT = Limit(90, "Gb/s", "least", "docs/fabric.md", "this collection", "verify_limits.half_good_gbps")
 SLOW = verdict(
     "rdma_rate",
     "half",
