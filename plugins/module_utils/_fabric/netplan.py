@@ -308,7 +308,7 @@ def conflicts(
             for definition in definitions(path, network, interface.nic):
                 reason, asked = _objection(definition, interface, ours, _order(path) > _order(FILE))
                 if reason:
-                    remedy = _remedy(definition, files[path], network, [item.nic for item in mine])
+                    remedy = _remedy(definition, network, [item.nic for item in mine])
                     found.append(Conflict(interface.netdev, path, reason, remedy, definition.needless, asked))
     return found
 
@@ -376,27 +376,26 @@ def _same(address: str) -> str:
         return address
 
 
-def _remedy(definition: Definition, text: str, network: Mapping[str, Any], mine: Sequence[Nic]) -> str:
+def _remedy(definition: Definition, network: Mapping[str, Any], mine: Sequence[Nic]) -> str:
     """What to do by hand. A file that is, or may be, about other ports as well stays: one of them may be the way in."""
-    where = f"{definition.id!r} ({_lines(text, definition.id)})"  # it is there: by this word it was found
     connection = re.match(r"NM-([0-9a-f-]{36})$", definition.id)
     if connection and not definition.loose:
         return f"Delete that connection of NetworkManager: nmcli connection delete {connection[1]}"
     if connection:
         return _narrow("that connection", connection[1])
     if definition.loose:
-        return f"Narrow the match of {where} to the port that it is meant for, so that it fits none of the fabric"
+        return (
+            f"Narrow the match of {definition.id!r} to the port that it is meant for, so that it fits none of the "
+            "fabric"
+        )
     if definition.other and definition.match:
-        return f"Give the definition {where} another name: it is that of another port"
-    going = _standing_on(network, [definition.id, *(nic.netdev for nic in mine)]) if definition.other else []
-    others = _others(network, mine, going)
-    if going:
-        shown = {name: _lines(text, name) for name in going}
-        where = ", ".join(f"{name!r} ({lines})" for name, lines in shown.items() if lines)
-    elif not others:
+        return f"Give the definition {definition.id!r} another name: it is that of another port"
+    if definition.other:
+        return f"Take {definition.id!r}, and what stands on it, out of that file, and leave the rest of it as it is"
+    others = _others(network, mine)
+    if not others:
         return f"Take the interface out of that file, or move it away: mv {definition.file} /root/"
-    rest = f", and leave the rest of it ({', '.join(others)}) as it is" if others else ""
-    return f"Take {where} out of that file{rest}"
+    return f"Take {definition.id!r} out of that file, and leave the rest of it ({', '.join(others)}) as it is"
 
 
 def _narrow(what: str, connection: str) -> str:
@@ -406,59 +405,15 @@ def _narrow(what: str, connection: str) -> str:
     )
 
 
-def _standing_on(network: Mapping[str, Any], names: Iterable[str]) -> list[str]:
-    """These, and what netplan refuses, or leaves without a member, once they are gone: VLANs over them, bonds, bridges
-    and VRFs of no others."""
-    gone = sorted(set(names))
-    for name, settings in _definitions(network) if gone else ():
-        members = settings.get("interfaces") or settings.get("link")
-        if name not in gone and members and {str(member) for member in _list(members)} <= {*gone}:
-            return _standing_on(network, [*gone, name])
-    return gone
-
-
-def _others(network: Mapping[str, Any], mine: Sequence[Nic], going: Container[str]) -> list[str]:
+def _others(network: Mapping[str, Any], mine: Sequence[Nic]) -> list[str]:
     """What else than these interfaces a file is, or may be, about."""
-    kinds = [
-        key
-        for key, part in network.items()
-        if key not in ("version", *_ADAPTERS)
-        if key not in _KINDS or any(name not in going for name, _settings in _definitions({key: part}))
-    ]
     names = [
         name
         for key in _ADAPTERS
         for name, settings in _definitions({key: network.get(key)})
-        if name not in going
-        and not any(_applies(network, name, settings, nic) and _exact(settings, nic) for nic in mine)
+        if not any(_applies(network, name, settings, nic) and _exact(settings, nic) for nic in mine)
     ]
-    return [*names, *kinds]
-
-
-def _lines(text: str, word: str) -> str:
-    """Where a file names an interface or defines it, for people: ``lines 7 to 9``."""
-    found: list[str] = []
-
-    def last(node: Any) -> int:
-        children = [child for item in node.value for child in (item if isinstance(item, tuple) else (item,))]
-        block = isinstance(node, yaml.CollectionNode) and not node.flow_style and children
-        return last(children[-1]) if block else int(node.end_mark.line)
-
-    def walk(node: Any) -> None:
-        if isinstance(node, yaml.ScalarNode):
-            if node.value == word:
-                found.append(f"line {node.start_mark.line + 1}")
-            return
-        for item in node.value:
-            if isinstance(item, tuple) and item[0].value == word:
-                first, end = item[0].start_mark.line + 1, last(item[1]) + 1
-                found.append(f"lines {first} to {end}" if end > first else f"line {first}")
-            else:
-                for child in item if isinstance(item, tuple) else (item,):
-                    walk(child)
-
-    walk(next(yaml.compose_all(text, Loader=yaml.BaseLoader)))
-    return ", ".join(dict.fromkeys(found))
+    return [*names, *(key for key in network if key not in ("version", *_ADAPTERS))]
 
 
 # --- adopting: disabled, and back at a reset -------------------------------------------------------------------------

@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -138,15 +136,6 @@ def test_no_cage_without_an_adapter_guid(guid: str | None) -> None:
     assert cages([RdmaPort("mlx5_0", 1, phys_port_name="p0", sys_image_guid=guid)]) == []
 
 
-def test_one_half_down_leaves_the_cage_cabled(sysfs: SysfsTree) -> None:
-    sysfs.spark(cabled={0})
-    sysfs.write("class/infiniband/roceP2p1s0f0/ports/1/state", "1: DOWN")
-    sysfs.write("class/net/enP2p1s0f0np0/carrier", "0")
-    cage = cages(read(sysfs.root))[0]
-    assert cage.cabled
-    assert [(half.active, half.carrier) for half in cage.halves] == [(True, True), (False, False)]
-
-
 @pytest.mark.parametrize(
     ("state", "carrier", "cabled"), [("ACTIVE", False, True), ("DOWN", True, True), (None, None, False)]
 )
@@ -167,15 +156,6 @@ def test_administratively_down(sysfs: SysfsTree) -> None:
     assert second.admin_down is False
     sysfs.write("class/net/enp1s0f0np0/flags", "0x1003")
     assert cages(read(sysfs.root))[0].admin_down is False
-
-
-def test_unknown_flags_do_not_count_as_down(sysfs: SysfsTree) -> None:
-    sysfs.spark()
-    for netdev in ("enp1s0f0np0", "enP2p1s0f0np0"):
-        sysfs.remove(f"class/net/{netdev}/flags")
-    cage = cages(read(sysfs.root))[0]
-    assert [half.admin_up for half in cage.halves] == [None, None]
-    assert cage.admin_down is False
 
 
 def test_soft_roce(sysfs: SysfsTree) -> None:
@@ -224,31 +204,6 @@ def test_soft_iwarp(sysfs: SysfsTree) -> None:
     assert (ports["siw2"].netdev, ports["siw2"].netdev_source) == ("eth5", "pci")
 
 
-def test_a_device_without_a_driver(sysfs: SysfsTree) -> None:
-    sysfs.rdma("sim0", "devices/virtual")
-    assert [port.driver for port in read(sysfs.root)] == [None]
-
-
-def test_the_driver_without_its_link(sysfs: SysfsTree) -> None:
-    sysfs.spark().remove("class/infiniband/rocep1s0f0/device/driver")
-    assert by_name(read(sysfs.root))["rocep1s0f0"].driver == "mlx5_core"
-
-
-def test_the_pci_address_without_uevent(sysfs: SysfsTree) -> None:
-    sysfs.spark().remove("class/infiniband/rocep1s0f0/device/uevent")
-    pci = by_name(read(sysfs.root))["rocep1s0f0"].pci
-    assert pci and pci.address == "0000:01:00.0"
-
-
-def test_a_device_that_is_not_on_pci(sysfs: SysfsTree) -> None:
-    sysfs.rdma("hns_0", "devices/platform/HISI00D1:00")
-    sysfs.link("class/infiniband/hns_0/device", "devices/platform/HISI00D1:00")
-    sysfs.write("devices/platform/HISI00D1:00/uevent", "DRIVER=hns_roce\nMODALIAS=acpi:HISI00D1:")
-    (port,) = read(sysfs.root)
-    assert (port.pci, port.driver) == (None, "hns_roce")
-    assert (port.as_dict()["pci"], port.as_dict()["pci_address"], port.as_dict()["pcie_path"]) == (None, None, None)
-
-
 def test_a_bond(sysfs: SysfsTree) -> None:
     """Entry 0 names the bond; what the hardware knows still comes from the port's own netdev."""
     sysfs.spark(cabled={0})
@@ -293,12 +248,6 @@ def test_a_netdev_in_another_network_namespace(sysfs: SysfsTree) -> None:
     assert (port.netdev, port.carrier, port.mtu, port.rdma_state) == ("enp1s0f0np0", None, None, "ACTIVE")
 
 
-def test_a_netdev_that_only_the_function_shows(sysfs: SysfsTree) -> None:
-    sysfs.spark(cabled={0}).remove("class/net/enp1s0f0np0")
-    port = by_name(read(sysfs.root))["rocep1s0f0"]
-    assert (port.carrier, port.mtu, port.mac) == (True, 9000, "4c:bb:47:2e:10:4f")
-
-
 def test_an_empty_entry_0_falls_back_to_the_function(sysfs: SysfsTree) -> None:
     sysfs.spark().remove("class/infiniband/rocep1s0f0/ports/1/gid_attrs/ndevs/0")
     port = by_name(read(sysfs.root))["rocep1s0f0"]
@@ -330,36 +279,19 @@ def test_representors_beside_the_physical_port(sysfs: SysfsTree) -> None:
     assert [(p.netdev, p.phys_port_name) for p in read(sysfs.root)] == [(None, None)], "two that look alike: none"
 
 
-def test_a_netdev_without_dev_port(sysfs: SysfsTree) -> None:
-    sysfs.spark().remove("class/infiniband/rocep1s0f0/ports/1/gid_attrs")
-    sysfs.remove("class/net/enp1s0f0np0/dev_port")
-    assert by_name(read(sysfs.root))["rocep1s0f0"].netdev == "enp1s0f0np0"
-    sysfs.write("class/net/enp1s0f0np0/dev_port", "1")
-    assert by_name(read(sysfs.root))["rocep1s0f0"].netdev is None
-
-
 @pytest.mark.parametrize(
     ("attribute", "content", "field", "value"),
     [
         ("ports/1/state", "2: INIT", "rdma_state", "INIT"),
-        ("ports/1/state", "5: ACTIVE_DEFER", "rdma_state", "ACTIVE_DEFER"),
-        ("ports/1/state", "ARMED", "rdma_state", "ARMED"),
         ("ports/1/state", "", "rdma_state", None),
         ("ports/1/phys_state", "2: Polling", "phys_state", "Polling"),
         ("ports/1/rate", "100 Gb/sec (4X EDR)", "rate_gbps", 100.0),
-        ("ports/1/rate", "2.5 Gb/sec (1X SDR)", "rate_gbps", 2.5),
-        ("ports/1/rate", "unknown", "rate_gbps", None),
         ("ports/1/rate", "", "rate_gbps", None),
         ("ports/1/link_layer", "Unknown", "link_layer", "Unknown"),
-        ("ports/1/link_layer", "", "link_layer", None),
         ("fw_ver", "", "firmware", None),
-        ("board_id", "", "board_id", None),
         ("device/net/enp1s0f0np0/speed", "-1", "speed_gbps", None),
-        ("device/net/enp1s0f0np0/speed", "0", "speed_gbps", None),
         ("device/net/enp1s0f0np0/speed", "4294967295", "speed_gbps", None),
-        ("device/net/enp1s0f0np0/speed", "4294967294", "speed_gbps", 4294967.294),
         ("device/net/enp1s0f0np0/speed", "2500", "speed_gbps", 2.5),
-        ("device/net/enp1s0f0np0/speed", "1", "speed_gbps", 0.001),
         ("device/net/enp1s0f0np0/carrier", "2", "carrier", False),
     ],
 )
@@ -373,19 +305,12 @@ def test_values_of_one_attribute(sysfs: SysfsTree, attribute: str, content: str,
     ("attribute", "content", "field", "value"),
     [
         ("numa_node", "0", "numa_node", 0),
-        ("numa_node", "1", "numa_node", 1),
         ("numa_node", "-1", "numa_node", None),
         ("current_link_speed", "16.0 GT/s PCIe", "link_speed_gts", 16.0),
-        ("current_link_speed", "8 GT/s", "link_speed_gts", 8.0),
-        ("current_link_speed", "Unknown", "link_speed_gts", None),
         ("current_link_speed", "Unknown speed", "link_speed_gts", None),
-        ("current_link_width", "1", "link_width", 1),
-        ("current_link_width", "0", "link_width", None),
         ("current_link_width", "255", "link_width", None),
-        ("current_link_width", "254", "link_width", 254),
         ("max_link_speed", "64.0 GT/s PCIe", "max_link_speed_gts", 64.0),
         ("max_link_width", "16", "max_link_width", 16),
-        ("vendor", "0x1d0f", "vendor", "0x1d0f"),
         ("device", "0xa2dc", "device", "0xa2dc"),
     ],
 )
@@ -399,11 +324,8 @@ def test_values_of_the_pci_function(sysfs: SysfsTree, attribute: str, content: s
     ("speed", "width", "gbps"),
     [
         (32.0, 4, 126.0),
-        (32.0, 1, 31.5),
         (16.0, 16, 252.1),
         (8.0, 4, 31.5),
-        (5.0, 4, 16.0),
-        (2.5, 1, 2.0),
         (None, 4, None),
         (32.0, None, None),
     ],
@@ -430,14 +352,6 @@ def test_the_function_leaves_while_it_is_read(sysfs: SysfsTree) -> None:
     sysfs.spark()
     sysfs.remove("devices/pci0000:01")
     assert [port.rdma_device for port in read(sysfs.root)] == ["roceP2p1s0f0", "roceP2p1s0f1"]
-
-
-def test_odd_entries_are_no_ports(sysfs: SysfsTree) -> None:
-    sysfs.spark()
-    sysfs.write("class/infiniband/rocep1s0f0/ports/1/gids/0", b"\xff\xfe")
-    sysfs.write("class/infiniband/rocep1s0f0/ports/readme", "x")
-    sysfs.write("class/infiniband/rocep1s0f0/node_desc", b"spark\xff")
-    assert [port.port for port in read(sysfs.root)] == [1, 1, 1, 1]
 
 
 @given(
@@ -524,27 +438,17 @@ def test_the_tool_is_silent_about_what_the_kernel_has(sysfs: SysfsTree) -> None:
         ({}, ["rocep1s0f0", "rocep1s0f1", "roceP2p1s0f0", "roceP2p1s0f1", "rxe0"]),
         ({"driver": "mlx5_core"}, ["rocep1s0f0", "rocep1s0f1", "roceP2p1s0f0", "roceP2p1s0f1"]),
         ({"driver": "rdma_rxe"}, ["rxe0"]),
-        ({"driver": "mlx"}, []),
         ({"state": "active"}, ["rocep1s0f1", "roceP2p1s0f1", "rxe0"]),
         ({"state": "down"}, ["rocep1s0f0", "roceP2p1s0f0"]),
         ({"name": "rocep*"}, ["rocep1s0f0", "rocep1s0f1"]),
         ({"name": "enP2p1s0f?np1"}, ["roceP2p1s0f1"]),
-        ({"name": "ROCEP1*"}, []),
         ({"name": "eth1"}, ["rxe0"]),
-        ({"name": "eth1", "state": "down"}, []),
         ({"driver": "mlx5_core", "state": "active", "name": "*np1"}, ["rocep1s0f1", "roceP2p1s0f1"]),
     ],
 )
 def test_filters(sysfs: SysfsTree, criteria: dict[str, str], expected: list[str]) -> None:
     sysfs.spark(cabled={1}).rxe("rxe0", "eth1")
     assert [port.rdma_device for port in select(read(sysfs.root), **criteria)] == expected
-
-
-def test_filter_on_text_without_rdma_states() -> None:
-    ports = parse("a port 1 ==> eth0 (Up)\nb port 1 ==> eth1 (Down)\nc port 1 ==> (NA)\n")
-    assert [port.rdma_device for port in select(ports, state="active")] == ["a"]
-    assert [port.rdma_device for port in select(ports, state="down")] == ["b", "c"]
-    assert [port.rdma_device for port in select(ports, name="*")] == ["a", "b", "c"]
 
 
 # --- the tool's text -------------------------------------------------------------------------------------------------
@@ -592,14 +496,6 @@ def test_dialects(fixtures: Path, name: str) -> None:
     assert cages(parse(text)) == [], "text does not tell the cage"
 
 
-def test_every_fixture_is_in_the_table(fixtures: Path) -> None:
-    assert sorted(path.name for path in (fixtures / "ibdev2netdev").iterdir()) == sorted(DIALECTS)
-
-
-def test_the_tool_prints_nothing_without_an_adapter() -> None:
-    assert parse("\n") == []
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -614,11 +510,3 @@ def test_text_that_cannot_be_read(text: str) -> None:
     with pytest.raises(SparkError, match="cannot read the row") as raised:
         parse(text)
     assert raised.value.where == "output of ibdev2netdev"
-
-
-@pytest.mark.parametrize("part", ["(MT1 - ", "a ", "mlx5_0 (MT1 - x) ", "a port 1 ", "0000:01:00.0 "])
-def test_long_garbage_does_not_take_long(part: str) -> None:
-    start = time.process_time()
-    with contextlib.suppress(SparkError):
-        parse(part * (20000 // len(part)))
-    assert time.process_time() - start < 2

@@ -20,15 +20,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths im
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import apply as fabric_apply
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import netplan, rollback
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import status as fabric_status
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.apply import TAKEN_OVER, reconcile
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.apply import TAKEN_OVER
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.rollback import (
     GUARD,
-    Pending,
     confirm,
     restore,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import etc_hosts
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
 from fabric_change import NICS, NOTHING, A, B, apply, machine, verify, wanted
 from fake_node import FakeNode, Killed
@@ -100,19 +98,6 @@ def test_confirmed(node: FakeNode) -> None:
         SparkError, match=r"already taken the change of the fabric back.*fabric_rollback_seconds; raise it, and run"
     ):
         confirm(machine(node), outcome.transaction)
-
-
-def test_nothing_is_armed_where_nothing_changes(node: FakeNode) -> None:
-    configured(node)
-    node.log = []
-    assert not apply(node, wanted()).transaction
-    assert node.log == []
-
-
-def test_a_machine_alone_needs_no_guard(node: FakeNode) -> None:
-    fact = replace(wanted().fact, rails=())  # type: ignore[type-var]
-    assert not apply(node, replace(wanted(), fact=fact)).transaction
-    assert not node.timers
 
 
 def test_without_the_tool_nothing_is_changed(node: FakeNode) -> None:
@@ -194,13 +179,6 @@ def test_a_restore_that_fails_may_be_repeated(node: FakeNode) -> None:
     node.fail = {}
     assert restore(machine(node), outcome.transaction) == []
     assert snapshot(node) == before
-
-
-def test_an_interface_that_left_the_machine_is_no_obstacle(node: FakeNode) -> None:
-    outcome = apply(node, wanted(), hold=True)
-    del node.nics[B]
-    assert restore(machine(node), outcome.transaction) == []
-    assert node.state()[A] == (1500, True, [])
 
 
 # --- cut off anywhere ------------------------------------------------------------------------------------------------
@@ -341,14 +319,6 @@ def test_another_run_cannot_confirm(node: FakeNode) -> None:
     confirm(machine(node), second.transaction)
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"schema": 2}', '{"schema": 1, "files": {}}', '{"schema": 1, "files": {}, "id": ""}']
-)
-def test_a_damaged_snapshot_is_named(text: str) -> None:
-    with pytest.raises(SparkError, match=PENDING):
-        GUARD.parse(text)
-
-
 # --- the subcommands -------------------------------------------------------------------------------------------------
 
 
@@ -451,12 +421,6 @@ def test_networkmanager_has_to_run(node: FakeNode) -> None:
         apply(node, by_nm())
 
 
-def test_what_networkmanager_does_not_do_is_named(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node, "_apply_file", lambda *_a: None)
-    with pytest.raises(SparkError, match=r"Look at: nmcli device show"):
-        apply(node, by_nm())
-
-
 # --- foreign files ---------------------------------------------------------------------------------------------------
 
 CX7 = f"""\
@@ -541,7 +505,6 @@ def test_a_profile_is_adopted(nic: FakeNode) -> None:
 
 REFUSED = [
     (CX7 + "    all-en: {match: {name: 'en*'}, dhcp4: true}\n", "also configures enP7s7"),
-    (CX7 + "  bonds:\n    bond0:\n      interfaces: [enp1s0f1np1]\n", "configures bonds"),
     (CX7.replace("dhcp4: true", "routes: [{to: default, via: 10.0.0.1}]"), "has routes for enp1s0f1np1"),
 ]
 
@@ -585,19 +548,6 @@ def test_the_management_address_is_not_cut(node: FakeNode) -> None:
     node.nics[B].addresses = [f"{want.fact.management_address}/24"]
     with pytest.raises(SparkError, match=f"{B}: this interface carries the management address"):
         apply(node, replace(want, connection_interface=""))
-
-
-def test_unreadable_routes(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node, "_show_routes", lambda: '["default"]')
-    with pytest.raises(SparkError, match="'ip -j route show' cannot be read"):
-        reconcile(machine(node), wanted())
-
-
-def test_block_of_hosts() -> None:
-    text = etc_hosts.with_block("x\n", ["1.2.3.4 a"], "fabric")
-    assert etc_hosts.block_of(text, "fabric") == ["1.2.3.4 a"]
-    assert etc_hosts.block_of("x\n", "fabric") == []
-    assert json.loads(Pending("a", 1, 2).text())["schema"] == 1
 
 
 @pytest.mark.parametrize(

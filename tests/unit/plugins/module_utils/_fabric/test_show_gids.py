@@ -94,14 +94,7 @@ def test_the_tables_of_a_spark(sysfs: SysfsTree) -> None:
     assert read(sysfs.root, ["rocep1s0f9"]) == []
 
 
-def test_the_class_is_missing_or_empty(sysfs: SysfsTree) -> None:
-    assert read(sysfs.root) == []
-    assert active_ports(sysfs.root) == set()
-    sysfs.path("class/infiniband").mkdir(parents=True)
-    assert read(sysfs.root) == []
-
-
-@pytest.mark.parametrize("length", [255, 256, 1024])
+@pytest.mark.parametrize("length", [256, 1024])
 def test_long_tables_in_numeric_order(sysfs: SysfsTree, length: int) -> None:
     sysfs.table = length
     sysfs.rxe("rxe0", "eth1")
@@ -167,12 +160,6 @@ def test_vlans_and_several_ports(sysfs: SysfsTree) -> None:
     assert active_ports(sysfs.root) == set()
 
 
-def test_upper_case_digits(sysfs: SysfsTree) -> None:
-    sysfs.rdma("mlx5_0", "devices/virtual")
-    sysfs.gid("mlx5_0", 0, LOCAL.upper(), "v1")
-    assert [g.gid for g in read(sysfs.root)] == [LOCAL]
-
-
 # --- the tool's text -------------------------------------------------------------------------------------------------
 
 DIALECTS = {
@@ -211,12 +198,6 @@ def test_text_that_cannot_be_read(text: str) -> None:
     with pytest.raises(SparkError, match="cannot read") as raised:
         parse(text)
     assert raised.value.where == "output of show_gids"
-
-
-def test_devices_keep_their_order_and_indices_get_numeric() -> None:
-    rows = [gid(i, f"10.0.0.{i + 1}", device=d) for d in ("z", "a") for i in (0, 1, 10, 11, 2)]
-    text = "\n".join(f"{g.device} 1 {g.index} {g.gid} {g.ipv4} v2 {NETDEV}" for g in rows)
-    assert [(g.device, g.index) for g in parse(text)] == [(d, i) for d in ("z", "a") for i in (0, 1, 2, 10, 11)]
 
 
 def render(gids: Sequence[Gid]) -> str:
@@ -266,16 +247,12 @@ def test_round_trip(gids: list[Gid]) -> None:
         (table("fe80::9c1d:5b7e:2a44:8f10", "10.11.12.13"), {}, 5),
         (table("fd00::1", "10.11.12.13"), {}, 5),
         (table("fd00::1", "10.11.12.13"), {"family": "ipv6"}, 3),
-        (table("fd00::1", "10.11.12.13"), {"family": "ipv6", "roce_version": 1}, 2),
         (table("10.11.12.13", "192.168.1.1"), {"cidrs": ["192.168.0.0/16"]}, 5),
-        (table("10.11.12.13", "192.168.1.1"), {"cidrs": ["10.11.12.1/24"]}, 3),
-        (table("10.11.12.13", "192.168.1.1"), {"cidrs": [" 10.11.12.13 "]}, 3),
         (table("10.11.12.13", "192.168.1.1"), {"cidrs": ["172.16.0.0/12", "192.168.1.0/30"]}, 5),
         (table("fd00::1", "fd01::1"), {"family": "ipv6", "cidrs": ["fd01::/16"]}, 5),
         (table("169.254.7.9"), {}, 3),
         # Soft RoCE: one default entry, v2 only.
         ([gid(0, LOCAL), gid(1)], {}, 1),
-        ([gid(1)], {}, 1),
         ([gid(0)], {}, 0),
         # The same address twice, on the netdev and on a VLAN: one content, the first one stays.
         ([*table("10.11.12.13"), gid(4, version=1, netdev="v.7"), gid(5, netdev="v.7")], {}, 3),
@@ -361,30 +338,6 @@ def test_selection_fails_closed(criteria: dict[str, object], found: str) -> None
         select(two_halves(), **criteria)  # type: ignore[arg-type]
     assert found in str(raised.value)
     assert raised.value.remedy
-
-
-def test_several_contents_fail_closed() -> None:
-    with pytest.raises(SparkError) as raised:
-        select([*table("10.0.0.1", "10.0.0.2"), *table("10.9.9.9", device="rocep1s0f1")])
-    assert str(raised.value) == (
-        "cannot select one GID per port (ipv4, RoCE v2): rocep1s0f0:1: several GIDs fit; candidates: "
-        "3 = 10.0.0.1 (RoCE v2, enp1s0f0np0), 5 = 10.0.0.2 (RoCE v2, enp1s0f0np0). "
-        "Give the netdev one address of this family, or narrow the choice with cidr."
-    )
-
-
-def test_a_long_list_of_candidates_is_cut() -> None:
-    with pytest.raises(SparkError, match=r"8 = 10\.0\.0\.8 \(RoCE v2, enp1s0f0np0\), and 4 more\. Give"):
-        select([gid(i, f"10.0.0.{i}") for i in range(1, 13)])
-    with pytest.raises(SparkError, match=r"8 = 10\.0\.0\.8 \(RoCE v2, enp1s0f0np0\)\. Give"):
-        select([gid(i, f"10.0.0.{i}") for i in range(1, 9)])
-
-
-def test_no_table_at_all() -> None:
-    with pytest.raises(SparkError, match=r"no active RDMA port .*ports with GIDs: none\. Plug the cable"):
-        select([])
-    with pytest.raises(SparkError, match=r"RDMA device mlx5_0 has no GID table; known: none\. Compare with"):
-        select([], devices=["mlx5_0"])
 
 
 def test_nccl_would_take_another_one() -> None:

@@ -261,11 +261,9 @@ def test_thresholds_of_one_half(rate: float, expected: dict[str, str]) -> None:
     [
         (92.0, 92.0, 4096, {}),
         (92.0, 91.9, 4096, {"rdma_slow": "warn"}),
-        (60.0, 40.0, 4096, {"rdma_slow": "warn"}),
         (60.0, 39.9, 4096, {"one_half_only": "fail"}),
         (98.0, 30.0, 1024, {"one_half_only": "fail", "wrong_mtu": "warn"}),
         (60.0, 40.0, 1024, {"wrong_mtu": "warn"}),
-        (25.0, 25.0, 4096, {"rdma_slow": "warn"}),
         (24.9, 24.9, 4096, {"nic_degraded": "fail"}),
     ],
 )
@@ -286,7 +284,6 @@ def test_threshold_of_the_latency(latency: float, expected: dict[str, str]) -> N
         (9, 4096, {}, 0),
         (9, 4096, {"loss_per_million": 0}, 0),
         (10, 4096 * 20, {}, 500000.0),
-        (10, 4096 * 5, {}, 1e6),
         (10, 0, {}, 1e6),
     ],
 )
@@ -324,11 +321,8 @@ def test_threshold_of_other_traffic(idle: float, cause: str) -> None:
         (100.0, 200.0, 200, True),
         (None, 100.0, 200, True),
         (None, None, 100, True),
-        (1.0, 200.0, 200, True),
         (200.0, 100.0, 100, False),
-        (None, 200.0, 100, False),
         (None, None, 200, False),
-        (None, None, 0, False),
     ],
 )
 def test_speed_of_a_link(speed: float | None, rate: float | None, planned: int, slow: bool) -> None:
@@ -348,40 +342,12 @@ def test_what_is_no_reason_for_an_alarm() -> None:
     assert told(judged(Figures(alone={A: 60.0}, idle={A: 2e8}))) == {"contention": "warn"}
 
 
-def test_a_loss_on_one_half_does_not_hide_that_on_another() -> None:
-    lost = {"bytes": 10**9, "out_of_sequence": 900}
-    found = judged(Figures(alone={A: 60.0}, counted={A: lost, ("spark2", B): lost}))
-    assert [(one.check, one.hosts, one.device) for one in found.verdicts if one.cause] == [
-        ("rdma_rate", ("spark2", "spark1"), A),
-        ("rdma_loss", ("spark2",), B),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("mtu", "packets"), [(9000, 4096), (4192, 4096), (4191, 2048), (1500, 1024), (576, 256), (300, 256)]
-)
+@pytest.mark.parametrize(("mtu", "packets"), [(4192, 4096), (4191, 2048), (300, 256)])
 def test_packets_that_an_mtu_takes(mtu: int, packets: int) -> None:
     facts = {h: replace(f, rails=tuple(replace(r, mtu=mtu) for r in f.rails)) for h, f in fabric(2).items()}
     assert told(judged(Figures(rdma_mtu=packets), facts)) == {}
     if packets > 256:
         assert told(judged(Figures(rdma_mtu=packets // 2), facts)) == {"wrong_mtu": "warn"}
-
-
-@pytest.mark.parametrize("too_small", [[B], [A, B]])
-def test_packets_of_a_second_half_that_are_small_beside_the_first_only(too_small: list[str]) -> None:
-    def edit(answers: dict[str, list[dict[str, Any]]]) -> None:
-        for one in answers["spark2"][0]["outcomes"]:
-            beside = one["slot"] > 5  # the halves alone come first, each with three tests
-            one["rdma_mtu"] = 1024 if one["device"] in too_small and (beside or one["device"] == A) else 4096
-
-    found = judged(Figures(), edit=edit)
-    assert [one.device for one in found.verdicts if one.check == "rdma_mtu"] == too_small
-
-
-def test_cages_of_the_same_number_in_a_ring() -> None:
-    facts = {host: replace(fact, topology="ring") for host, fact in fabric(3).items()}
-    found = judged(Figures(failed={A: RTR}), facts)
-    assert told(found) == {"wrong_cage": "fail"}
 
 
 def test_a_card_that_is_slow_with_everybody_is_named_once() -> None:
@@ -401,12 +367,6 @@ def test_every_pair_is_told_of_where_halves_fail_together() -> None:
     found = judged(Figures(together=failed), fabric(3))
     pairs = [("spark2", "spark1"), ("spark3", "spark1"), ("spark2", "spark3")]
     assert [one.hosts for one in found.verdicts if one.check == "rdma_together"] == pairs
-
-
-def test_nobody_is_blamed_where_everybody_is_slow() -> None:
-    found = judged(Figures(alone={A: 13.0}), fabric(3))
-    slow = [verdict for verdict in found.verdicts if verdict.outcome == "fail"]
-    assert len(slow) == 3 and all(len(verdict.hosts) == 2 for verdict in slow)
 
 
 def test_what_was_not_measured_is_no_pass() -> None:
@@ -445,12 +405,6 @@ def test_what_was_measured_as_it_is_written_down() -> None:
     assert [one.value for one in found.verdicts if one.check == "rdma_together"] == [196.12]
 
 
-def test_one_half_alone_is_measured_quickly() -> None:
-    facts = {host: replace(fact, rails=fact.rails[:1]) for host, fact in fabric(2).items()}
-    found = judged(Figures(), facts, everything=False)
-    assert told(found) == {} and found.rdma == (Rdma("spark2", "spark1", (A,), "write", 105.0),)
-
-
 def test_a_node_that_says_nothing_at_all() -> None:
     facts = fabric(2)
     made = scheduled(facts)
@@ -468,12 +422,6 @@ def test_soft_roce_only_has_to_run() -> None:
     assert told(judged(Figures(failed={A: {"value": 0.0}}), ready=soft)) == {"rdma_fails": "fail"}
 
 
-def test_pings_are_shown_with_the_others() -> None:
-    pings = {"spark1": [{"rail": 1, "peer": "spark2", "ok": True, "rtt_ms": 0.04236, "address": "192.168.101.11"}]}
-    (one,) = [one for one in judged(Figures(), pings=pings).rdma if one.test == "ping"]
-    assert (one.host, one.peer, one.halves, one.value) == ("spark1", "spark2", (B,), 42.4)
-
-
 def test_the_record_has_the_slower_direction_of_each_half() -> None:
     facts = fabric(2)
     made = scheduled(facts)
@@ -487,27 +435,3 @@ def test_the_record_has_the_slower_direction_of_each_half() -> None:
         ]
         for host, peer in (("spark1", "spark2"), ("spark2", "spark1"))
     }
-
-
-def test_five_nodes_with_four_halves_each() -> None:
-    """proficio-dev, 2026: two cables of 100G per machine, 46.28 Gb/s over each of four halves, 185 together."""
-    names = (A, B, "rocep1s0f1", "roceP2p1s0f1")
-    facts = {}
-    for host, fact in fabric(5).items():
-        first = fact.rails[0]
-        rails = tuple(
-            replace(
-                first,
-                index=number,
-                rdma_device=name,
-                netdev=f"net{number}",
-                address=first.address.replace(".100.", f".{100 + number}."),
-                pcie_path="0002" if "P2" in name else "0000",
-                link_gbps=100,
-            )
-            for number, name in enumerate(names)
-        )
-        facts[host] = replace(fact, rails=rails)
-    found = judged(Figures(alone=dict.fromkeys(names, 92.0), together=dict.fromkeys(names, 46.28)), facts)
-    assert told(found) == {}
-    assert {one.value for one in found.verdicts if one.check == "rdma_together"} == {185.12}
