@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import http.server
 import json
 import os
 import random
@@ -32,7 +31,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -46,7 +44,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.man
 
 PREFIX = "fanbench"
 MIB = 1024 * 1024
-SSH_PORT, RSYNC_PORT, BUFFER_PORT, RAW_PORT = 2222, 8730, 8731, 8732
+SSH_PORT, RSYNC_PORT, RAW_PORT = 2222, 8730, 8732
 NODE = """
 import json, sys
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache, manifest, pull
@@ -292,18 +290,6 @@ def _sshd(bench: Bench, nodes: Iterable[int], forced: str = "") -> list[str]:
     return ["-i", str(key), *quiet.split()]
 
 
-def scp_in_turn(bench: Bench) -> float:
-    options = _sshd(bench, bench.receivers)
-
-    def work() -> None:
-        for node in bench.receivers:
-            where = f"{bench.network.address(node)}:{bench.to(node)}/"
-            paths = [str(bench.source / name) for name in bench.files]
-            bench.finish([bench.start(0, "scp", "-q", "-O", "-P", str(SSH_PORT), *options, *paths, where)])
-
-    return timed(work)
-
-
 def _rsync_ssh(bench: Bench, options: Sequence[str], node: int) -> list[str]:
     shell = f"ssh -p {SSH_PORT} {' '.join(options)}"
     far = f"--rsync-path=env LD_LIBRARY_PATH={bench.environment.get('LD_LIBRARY_PATH', '')} {_which(bench, 'rsync')}"
@@ -313,17 +299,6 @@ def _rsync_ssh(bench: Bench, options: Sequence[str], node: int) -> list[str]:
 
 def _which(bench: Bench, name: str) -> str:
     return shutil.which(name, path=bench.path) or name
-
-
-def rsync_in_turn(bench: Bench) -> float:
-    options = _sshd(bench, bench.receivers)
-    argvs = [_rsync_ssh(bench, options, node) for node in bench.receivers]
-
-    def work() -> None:
-        for argv in argvs:
-            bench.finish([bench.start(0, *argv)])
-
-    return timed(work)
 
 
 def rsync_parallel(bench: Bench) -> float:
@@ -343,121 +318,11 @@ def rsync_daemon_parallel(bench: Bench) -> float:
     return timed(lambda: bench.finish([bench.start(node, *argv) for node, argv in argvs.items()]))
 
 
-def mbuffer_chain(bench: Bench) -> float:
-    """tar through a chain: each receiver unpacks and sends on. Nothing is verified, and a dead node ends the tail."""
-    last = bench.network.nodes - 1
-    options = "-q -m 64M -s 128k"
-    running = []
-    for node in reversed(bench.receivers):
-        further = f"-O {bench.network.address(node + 1)}:{BUFFER_PORT}" if node != last else ""
-        script = f"mbuffer {options} -I {BUFFER_PORT} -o - {further} | tar -x -C {bench.to(node)}"
-        running.append(bench.start(node, "sh", "-c", script))
-        time.sleep(0.7)
-    first = f"tar -c -C {bench.source} . | mbuffer {options} -O {bench.network.address(1)}:{BUFFER_PORT}"
-    return timed(lambda: bench.finish([bench.start(0, "sh", "-c", first), *running]))
-
-
-def aria2_swarm(bench: Bench) -> float:
-    """BitTorrent: a tracker on the seed, pieces as large as our segments; SHA-1."""
-    pieces = b""
-    rest = b""
-    for name in bench.files:
-        with (bench.source / name).open("rb") as stream:
-            while part := stream.read(bench.segment - len(rest)):
-                rest += part
-                if len(rest) == bench.segment:
-                    pieces, rest = pieces + hashlib.sha1(rest).digest(), b""
-    pieces += hashlib.sha1(rest).digest() if rest else b""
-    info = {
-        b"files": [{b"length": (bench.source / name).stat().st_size, b"path": [name.encode()]} for name in bench.files],
-        b"name": b"model",
-        b"piece length": bench.segment,
-        b"pieces": pieces,
-    }
-    torrent = bench.base / "model.torrent"
-    torrent.write_bytes(bencode({b"announce": f"http://{bench.network.address(0)}:6969/a".encode(), b"info": info}))
-    tracker = bench.base / "tracker.py"
-    shutil.copy(__file__, tracker)
-    bench.daemon(0, sys.executable, __file__, "--tracker", bench.network.address(0), wait_for=b"ready")
-    (bench.base / "seed").mkdir(exist_ok=True)
-    (bench.base / "seed" / "model").symlink_to(bench.source)
-    options = ["--enable-dht=false", "--bt-enable-lpd=false", "--quiet", "--file-allocation=none", "--seed-ratio=0"]
-    options += ["--bt-tracker-interval=1", "--listen-port=6881", "--bt-max-peers=0", str(torrent)]
-    hook = bench.base / "done.sh"
-    hook.write_text('#!/bin/sh\ntouch "$ARIA_DONE"\n', encoding="utf-8")
-    hook.chmod(0o755)
-
-    def argv(node: int, directory: Path, *more: str) -> list[str]:
-        done = f"ARIA_DONE={bench.base}/done{node}"
-        return ["env", done, "aria2c", f"--dir={directory}", f"--on-bt-download-complete={hook}", *more, *options]
-
-    bench.daemon(0, *argv(0, bench.base / "seed", "--bt-seed-unverified=true"))
-    time.sleep(2)
-
-    def work() -> None:
-        for node in bench.receivers:
-            bench.daemon(node, *argv(node, bench.to(node)))
-        deadline = time.monotonic() + 600
-        while not all((bench.base / f"done{node}").exists() for node in bench.receivers):
-            if time.monotonic() > deadline:
-                raise SystemExit("aria2 did not end")
-            time.sleep(0.05)
-
-    took = timed(work)
-    for node in bench.receivers:
-        for name in bench.files:
-            (bench.to(node) / "model" / name).rename(bench.to(node) / name)
-        (bench.base / f"done{node}").unlink()
-    (bench.base / "seed" / "model").unlink()
-    return took
-
-
-def bencode(value: object) -> bytes:
-    if isinstance(value, int):
-        return b"i%de" % value
-    if isinstance(value, bytes):
-        return b"%d:%s" % (len(value), value)
-    if isinstance(value, list):
-        return b"l" + b"".join(map(bencode, value)) + b"e"
-    assert isinstance(value, dict)
-    return b"d" + b"".join(bencode(key) + bencode(value[key]) for key in sorted(value)) + b"e"
-
-
-def tracker(address: str) -> None:
-    """Tells every client of all others."""
-    known: dict[tuple[str, int], bytes] = {}
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query, encoding="latin-1")
-            known[self.client_address[0], int(asked["port"][0])] = asked["peer_id"][0].encode("latin-1")
-            peers: list[object] = [
-                {b"ip": ip.encode(), b"port": port, b"peer id": name} for (ip, port), name in known.items()
-            ]
-            text = bencode({b"interval": 1, b"min interval": 1, b"peers": peers})
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text)
-
-        def log_message(self, *_words: object) -> None:
-            pass
-
-    server = http.server.ThreadingHTTPServer((address, 6969), Handler)
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
-    server.serve_forever()
-
-
 METHODS: Mapping[str, tuple[Callable[[Bench], float], tuple[str, ...]]] = {
     "one copy at line rate": (line, ()),
-    "this collection": (ours, ()),
-    "scp in turn": (scp_in_turn, ("scp", "sshd")),
-    "rsync over ssh in turn": (rsync_in_turn, ("rsync", "sshd")),
+    "this collection": (ours, ("rsync", "sshd")),
     "rsync over ssh in parallel": (rsync_parallel, ("rsync", "sshd")),
     "rsync daemon in parallel": (rsync_daemon_parallel, ("rsync",)),
-    "mbuffer chain": (mbuffer_chain, ("mbuffer", "tar")),
-    "aria2 swarm": (aria2_swarm, ("aria2c",)),
 }
 
 
@@ -522,10 +387,7 @@ def main() -> int:
     parser.add_argument("--base", type=Path, default=Path("/dev/shm/fanbench"), help="emptied before and after")
     parser.add_argument("--tools", default="", help="directory with further tools, as dpkg -x unpacks them")
     parser.add_argument("--only", default=",".join(METHODS))
-    parser.add_argument("--tracker", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.tracker:
-        tracker(options.tracker)
     shutil.rmtree(options.base, ignore_errors=True)
     size = options.size * 1_000_000
     nodes = options.receivers + 1

@@ -19,7 +19,7 @@ import shlex
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,7 +35,7 @@ WORD = "model"  # of a peer, see _keeper/forced_command.py
 NICE = 15  # see tests/bench/beside_engine.py
 STREAMS = 4  # one core of each side encrypts a stream
 _TOGETHER = 256 * 1024 * 1024  # bytes; files that are smaller come with others
-_SILENT_S = 60
+_SILENT_S = 600  # with data, while a side reads what is there of a file; ssh notices in 10 s who is gone
 _TRIES = 5  # that bring nothing
 _PAUSE_S = 3.0
 _MOST_SAID = 500
@@ -160,19 +160,20 @@ def pull(cache: Cache, of: Manifest, lacking: Sequence[File], way: Way, *, tell:
         work = _Pull(way, directory, note)
         with ThreadPoolExecutor(STREAMS) as pool:
             running = [pool.submit(work.bring, batch, number) for number, batch in enumerate(batches(lacking))]
+            failed: set[Future[None]] = set()
             try:
-                going = wait(running, 1.0, FIRST_EXCEPTION)
-                while going.not_done and not any(one.exception() for one in going.done):
-                    tell(sum(_size(one, directory) for one in lacking))
+                while not failed:
                     going = wait(running, 1.0, FIRST_EXCEPTION)
+                    failed = {one for one in going.done if one.exception()}
+                    tell(sum(_size(one, directory) for one in lacking))
+                    if not going.not_done:
+                        break
             finally:
                 for one in running:
                     one.cancel()
                 work.end()
-        for one in running:
-            if not one.cancelled():
-                one.result()
-        tell(sum(one.size for one in lacking))
+        for one in failed:
+            one.result()
     return work.received
 
 
@@ -207,7 +208,7 @@ class _Pull:
 
     def bring(self, batch: Sequence[File], number: int) -> None:
         left, mend, fruitless, stream = list(batch), False, 0, number
-        while left:
+        while left and not self.stop.is_set():
             before = sum(_size(one, self.directory) for one in left)
             problem = self._rsync(left, stream, mend)
             if not problem:
