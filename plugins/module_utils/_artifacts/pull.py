@@ -135,8 +135,8 @@ class Way:
     connect: Sequence[str] = _SSH
     pause_s: float = _PAUSE_S
 
-    def argv(self, stream: int, mend: bool) -> list[str]:
-        limit = [f"--bwlimit={max(1, self.rate // STREAMS // 1024)}"] if self.rate else []
+    def argv(self, stream: int, streams: int, mend: bool) -> list[str]:
+        limit = [f"--bwlimit={max(1, self.rate // streams // 1024)}"] if self.rate else []
         # What is here of a file is its beginning, and stays; or somebody has looked, and it is not.
         how = ["--inplace", "--ignore-times"] if mend else ["--append-verify"]
         address = self.addresses[stream % len(self.addresses)]
@@ -157,9 +157,10 @@ def pull(cache: Cache, of: Manifest, lacking: Sequence[File], way: Way, *, tell:
     """``lacking``: files, each content once. They lie in ``cache.partial`` afterwards, whole and verified; what is
     there of them already is used. The bytes that came. Raises :class:`SparkError`."""
     with folders.inside(cache.home, cache.arriving(of.revision), make=True) as directory:
-        work = _Pull(way, directory, note)
+        some = list(batches(lacking))
+        work = _Pull(way, directory, note, min(STREAMS, len(some)))
         with ThreadPoolExecutor(STREAMS) as pool:
-            running = [pool.submit(work.bring, batch, number) for number, batch in enumerate(batches(lacking))]
+            running = [pool.submit(work.bring, batch, number) for number, batch in enumerate(some)]
             failed: set[Future[None]] = set()
             try:
                 while not failed:
@@ -197,6 +198,7 @@ class _Pull:
     way: Way
     directory: int
     note: Note
+    streams: int
     stop: threading.Event = field(default_factory=threading.Event)
     running: set[subprocess.Popen[bytes]] = field(default_factory=set)
     received: int = 0
@@ -231,7 +233,7 @@ class _Pull:
     def _rsync(self, files: Sequence[File], stream: int, mend: bool) -> str:
         """What went wrong, or nothing."""
         with subprocess.Popen(  # pylint: disable=ansible-bad-function
-            self.way.argv(stream, mend),
+            self.way.argv(stream, self.streams, mend),
             cwd=folders.path(self.directory),
             env={**os.environ, "RSYNC_CONNECT_PROG": shlex.join(self.way.connect).replace("'%H'", "%H")},
             stdin=subprocess.PIPE,

@@ -127,7 +127,7 @@ def test_nothing_is_read_where_nothing_is_offered(node: Node) -> None:
 
 
 def test_a_rate_is_shared_by_the_streams() -> None:
-    argv = pull.Way("spark1", ("10.0.0.1", "10.0.1.1"), rate=400 * 1024 * pull.STREAMS).argv(1, mend=False)
+    argv = pull.Way("spark1", ("10.0.0.1", "10.0.1.1"), rate=1200 * 1024).argv(1, 3, mend=False)
     assert {"--bwlimit=400", "rsync://10.0.1.1/model/"} <= set(argv)
 
 
