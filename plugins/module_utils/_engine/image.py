@@ -58,15 +58,12 @@ _NATIVE = f"Set engine_launch: native, which needs no Ray, or name an image with
 
 @dataclass(frozen=True)
 class Image:
-    """``id`` is empty where the image is not there. ``size`` in bytes."""
+    """``id`` is empty where the image is not there."""
 
     id: str = ""
     content: str = ""  # the same for the same image, whichever store it is in
-    digests: tuple[str, ...] = ()
-    size: int = 0
     platform: str = ""
-    ray: str = ""  # version, where it was asked for
-    nccl: str = ""  # the same; empty where there is none
+    nccl: str = ""  # version, where it was asked for; empty where there is none
 
 
 @dataclass(frozen=True)
@@ -140,7 +137,10 @@ def _asked(wanted: plan_document.Image, image: Image, of_driver: str, check: boo
     if wanted.ray:
         ask_ray = partial(ray_version, name, wanted.patches)
         # Files of the node that lie over those of the image may change what it says.
-        image = replace(image, ray=ask_ray() if wanted.patches else version("ray", ask_ray))
+        if wanted.patches:
+            ask_ray()
+        else:
+            version("ray", ask_ray)
     return replace(image, nccl=version("nccl", partial(nccl_version, name))) if wanted.nccl else image
 
 
@@ -211,8 +211,6 @@ def inspect(name: str, runner: Runner = run_program) -> Image:
         return Image(
             id=str(first["Id"]),
             content=_content(first),
-            digests=tuple(sorted(map(str, first.get("RepoDigests") or []))),
-            size=int(first.get("Size") or 0),
             platform=f"{first.get('Os')}/{first.get('Architecture')}",
         )
 

@@ -65,8 +65,7 @@ class Docker:
 
 def test_an_image_that_is_there():
     image = engine_image_module.inspect(NAME, Docker(image=Completed(0, INSPECTED)))
-    assert (image.id, image.size, image.platform) == ("sha256:7b32", 41345678, "linux/arm64")
-    assert image.digests == ("nvcr.io/nvidia/vllm@sha256:77aa",)
+    assert (image.id, image.platform) == ("sha256:7b32", "linux/arm64")
     assert engine_image_module.inspect(NAME, Docker()).id == ""
 
 
