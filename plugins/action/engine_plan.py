@@ -19,7 +19,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
     refusal,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, border
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Node
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import read as read_node
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import early
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import report as engine_report
@@ -53,7 +54,7 @@ class ActionModule(ActionBase):
         only_print = self._only_print = boolean(options["only_print"], strict=False)
         facts, findings = self._facts(hosts, task_vars["hostvars"])
         nodes = {host: _node(host, task_vars["hostvars"][host], findings) for host in hosts}
-        memory = {host: int((node.get("memory") or {}).get("total") or 0) for host, node in nodes.items()}
+        memory = {host: (node.memory.total if node else None) or 0 for host, node in nodes.items()}
         assumed = [host for host in hosts if host not in facts] if only_print else []
         lacking: list[Finding] = []
         if assumed:
@@ -138,19 +139,20 @@ def _by_inventory(
     return by_inventory.facts(hosts, values)
 
 
-def _node(host: str, variables: Mapping[str, Any], findings: list[Finding]) -> Mapping[str, Any]:
+def _node(host: str, variables: Mapping[str, Any], findings: list[Finding]) -> Node | None:
     """What preflight has read on a host in this run."""
-    told = variables.get(NODE_VARIABLE)
-    read = border.read(answers.NODE_INFO, told, host, findings) if told else None
-    found: Mapping[str, Any] = (read or {}).get("node") or {}
-    return found
+    try:
+        told = read_node(variables.get(NODE_VARIABLE), host)
+    except SparkError as exc:
+        findings.append(Finding(host, exc.found, exc.remedy))
+        return None
+    return told.node if told else None
 
 
-def _available(nodes: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+def _available(nodes: Mapping[str, Node | None]) -> dict[str, int]:
     """Available memory in bytes, where it says what an engine may have: none of ours is installed on any node.
 
     Else it may run, also on a node without a unit of its own: as a worker of Ray.
     """
-    if any(node.get("engine_units") != [] for node in nodes.values()):
-        return {}
-    return {host: int((node.get("memory") or {}).get("available") or 0) for host, node in nodes.items()}
+    known = {host: node for host, node in nodes.items() if node and not node.engine_units}
+    return {host: node.memory.available or 0 for host, node in known.items()} if len(known) == len(nodes) else {}

@@ -22,8 +22,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
     refusal,
     warnings,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.reach import Unreached
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, awx_job, border, settled
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Node
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import read as read_node
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import awx_job, border, settled
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.login import VARIABLES, configured
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import layers as preflight_layers
@@ -136,7 +137,7 @@ class ActionModule(ActionBase):
             asked["parts"] = sorted({*asked["parts"], "settled"})
         tagged = preflight_layers.tagged(args["run_tags"], args["skip_tags"], args["playbook_parts"])
         if args["phase"] == "hosts":
-            result["alike"] = settled.alike(context.nodes.get(host) for host in args["play_hosts"])
+            result["alike"] = settled.alike(context.node(host).settled for host in args["play_hosts"])
         return {**result, "layers": layers, "tagged_layers": tagged, "findings": shown, "infos": told, "request": asked}
 
     def _context(
@@ -153,7 +154,7 @@ class ActionModule(ActionBase):
         slips = preflight_variables.slips((name for host in sparks for name in hostvars[host]), documented)
         hosts: dict[str, dict[str, Any]] = {}
         broken: dict[str, dict[str, str]] = {}
-        nodes: dict[str, Any] = {}
+        nodes: dict[str, Node] = {}
         failures: dict[str, str] = {}
         earlier: dict[str, Any] = {}
         reach: dict[str, Any] = {}
@@ -173,19 +174,19 @@ class ActionModule(ActionBase):
                 answer = variables.get(args["answer_variable"]) or {}
                 if answer.get("unreachable"):
                     read = answer
-                if read.get("node"):
-                    nodes[host] = (border.read(answers.NODE_INFO, read, host, refused) or {}).get("node")
-                    earlier[host] = read.get("fact")  # fabric_fact.load judges it
-                else:
+                heard = variables.get(args["heard_variable"]) or {}
+                try:
+                    told = read_node(read, host)
+                    if told:
+                        nodes[host], earlier[host] = told.node, told.fact
+                    reach[host] = calls.read("reach", variables.get(args["reach_variable"]) or {}, host).unreached
+                    if heard.get("heard") is not None:
+                        neighbors[host] = calls.read("neighbors", heard, host)
+                except SparkError as exc:
+                    refused.append(Finding(host, exc.found, exc.remedy))
+                if not read.get("node"):
                     failures[host] = reason(read)
                     hosts[host] = {**configured(), **hosts[host]}
-                reach[host] = _unreached(variables.get(args["reach_variable"]) or {}, host, refused)
-                heard = variables.get(args["heard_variable"]) or {}
-                if heard.get("heard") is not None:
-                    try:
-                        neighbors[host] = calls.read("neighbors", heard, host)
-                    except SparkError as exc:
-                        refused.append(Finding(host, exc.found, exc.remedy))
         settings = Settings(
             require_gb10=args["require_gb10"],
             min_memory_gib=args["min_memory_gib"],
@@ -209,11 +210,3 @@ class ActionModule(ActionBase):
             neighbors=neighbors,
             followed=frozenset(args["followed_layers"]),
         )
-
-
-def _unreached(answer: Mapping[str, Any], host: str, refused: list[Finding]) -> list[Unreached]:
-    try:
-        return calls.read("reach", answer, host).unreached  # type: ignore[no-any-return]
-    except SparkError as exc:
-        refused.append(Finding(host, exc.found, exc.remedy))
-        return []

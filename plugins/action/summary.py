@@ -11,7 +11,14 @@ from typing import Any
 from ansible import context
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, errors, refusal
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import (
+    Finding,
+    SparkError,
+    errors,
+    refusal,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Node
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import read as read_node
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import border
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.login import VARIABLES, configured, login
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import commands
@@ -45,7 +52,11 @@ class ActionModule(ActionBase):
         head = min(well, key=lambda host: int(hostvars[host].get("spark_rank", 0)))
         own = {name: hostvars[head][name] for name in collect.OWN if name in hostvars[head]}
         ways = {name: hostvars[head][name] for name in VARIABLES if name in hostvars[head]}
-        seen = border.read(collect.ADDRESSES, hostvars[head].get("spark_node_info") or {}, head, findings)
+        seen = None
+        try:
+            seen = read_node(hostvars[head].get("spark_node_info"), head)
+        except SparkError as exc:
+            findings.append(Finding(head, exc.found, exc.remedy))
         if errors(findings):
             return {**result, "failed": True, "msg": refusal(border.REFUSED, findings)}
         tags = tuple(variables.get("ansible_run_tags") or ())
@@ -62,7 +73,7 @@ class ActionModule(ActionBase):
             layers=collect.layers(known, own),
             services=collect.services(known),
             starts=collect.starts(known),
-            way=collect.way(known, head, own, collect.interfaces(seen)),
+            way=collect.way(known, head, own, collect.interfaces(seen.node if seen else Node())),
             reboot=collect.reboot(known),
             leaving=tuple(args["leaving"]),
             filtered=boolean(own.get("spark_port_filter", True), strict=False),

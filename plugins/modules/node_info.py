@@ -128,7 +128,6 @@ node:
       type: list
     accounts: {description: 'Per account of ours: home, shell, has_home (whether that directory is there).', type: dict}
     engine_units: {description: Units of the engine and of its keeper that are installed., type: list}
-    netplan_files: {description: Files that netplan reads., type: list}
     netplan_modes: {description: 'Permission bits of each of them, for example 0600.', type: dict}
     netplan_bonds: {description: 'Those that declare bonds, with the interfaces named below that key.', type: dict}
     leftover_units:
@@ -176,7 +175,8 @@ node:
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_info import PARTS, Request, gather
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import PARTS
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_info import Request, gather, shown
 
 
 def main() -> None:
@@ -196,7 +196,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     node = gather(Request(**module.params))
-    module.exit_json(changed=False, node=node, fact=fact.on_disk(Machine()))
+    module.exit_json(changed=False, node=shown(node), fact=fact.on_disk(Machine()))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,6 @@ from typing import Any
 
 import verdicts
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import Rdma
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbors import Heard, Neighbors
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base
@@ -80,8 +79,8 @@ def plan(item: Topology, injected: Sequence[faults.Fault], *, declare: bool) -> 
         found = verdicts.read(machine)
         raw = {
             "rank": rank,
-            "network": found["network"],
-            "rdma": Rdma.of_dict(found["rdma"]),
+            "network": found.network,
+            "rdma": found.rdma,
             "neighbors": heard(lab, host),
         }
         inputs[host] = fabric_plan.node_input(host, raw, findings)

@@ -28,10 +28,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "collections"), str(ROOT / "tests/lab")]
 
 import node_file_faults
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_info
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import PARTS
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Node as Read
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import machines as preflight_machines
@@ -256,9 +259,10 @@ def _interface(name: str, mac: str, own: Sequence[str]) -> dict[str, Any]:
     return {"ifname": name, "address": mac, "mtu": 9000, "operstate": "UP", "addr_info": infos}
 
 
-def read(node: Node) -> dict[str, Any]:
-    """What ``node_info`` returns for the machine."""
-    return json.loads(_read(json.dumps(dataclasses.asdict(node)), Box(node)))  # type: ignore[no-any-return]
+def read(node: Node) -> Read:
+    """What ``node_info`` returns for the machine, as preflight reads it."""
+    found = json.loads(_read(json.dumps(dataclasses.asdict(node)), Box(node)))
+    return document.load_known(Read, found)  # type: ignore[no-any-return]
 
 
 class Box:
@@ -287,8 +291,8 @@ def _read(_key: str, box: Box) -> str:
             environment={"SSH_CONNECTION": f"198.51.100.1 5000 198.51.100.{10 + node.number} 22"},
             now=lambda: 1000.0 + node.skew_s,
         )
-        asked = node_info.Request(parts=node_info.PARTS, units=["lldpad.service"], controller_time=1000.0)
-        found = node_info.gather(asked, machine, lambda _argv: Completed(0, node.cuda))
+        asked = node_info.Request(parts=PARTS, units=["lldpad.service"], controller_time=1000.0)
+        found = node_info.shown(node_info.gather(asked, machine, lambda _argv: Completed(0, node.cuda)))
     # What is this machine's own and not of the tree.
     commands = {name: name for layer in preflight_machines.COMMANDS.values() for name in layer}
     return json.dumps({**found, "arch": "aarch64", "uid": 0, "commands": commands})

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import Network
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import (
     Cage,
     PciFunction,
@@ -81,7 +82,7 @@ def heard(netdev: str = "enp1s0f0np0", cage: int | None = 0, source: str = "lldp
 def spark(rank: int, cabled: Sequence[int] = (0,), **changes: Any) -> NodeInput:
     """A node; ``change`` goes to :func:`spark_cages`, everything else to :class:`NodeInput`."""
     found = spark_cages(cabled, changes.pop("change", None))
-    address = f"10.0.0.{rank + 1}"
+    address = f"10.0.0.{rank % 250 + 1}"
     values: dict[str, Any] = {
         "rank": rank,
         "management_address": address,
@@ -98,7 +99,13 @@ def spark(rank: int, cabled: Sequence[int] = (0,), **changes: Any) -> NodeInput:
         ],
         **changes,
     }
-    return NodeInput(**values)
+    return NodeInput(**{**values, **linked(values["interfaces"], values["routes"])})
+
+
+def linked(interfaces: Any, routes: Any) -> dict[str, Any]:
+    """As the loader reads what a node says; None where it says nothing."""
+    made = Network.of_dict({"interfaces": interfaces, "routes": routes})
+    return {"interfaces": made.interfaces, "routes": made.routes}
 
 
 def wired(*lines: str, source: str = "probe", speed: float = 200.0, **changes: Any) -> dict[str, NodeInput]:

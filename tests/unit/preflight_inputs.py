@@ -10,8 +10,10 @@ import copy
 import json
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import PARTS, Node
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import machines as machine
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.layers import LAYERS
@@ -146,6 +148,12 @@ def nodes(count=4):
     return found
 
 
+def as_node(told: dict[str, Any]) -> Node:
+    """As the loader reads it; a part that is there was asked for."""
+    made: Node = document.load_known(Node, {**told, "parts": [part for part in PARTS if part in told]})
+    return made
+
+
 def rail(number: int, address: str, gid_index: int = 3) -> fabric_fact.Rail:
     device, netdev = HALVES[number]
     return fabric_fact.Rail(
@@ -184,4 +192,5 @@ def context(layers=ALL, hosts=None, **rest):
     rest.setdefault("variables", VARIABLES)
     if "earlier" not in rest:
         rest["earlier"] = {host: fact(host, n) for n, host in enumerate(hosts)}
-    return base.Context(layers=frozenset(layers), hosts=hosts, **rest)
+    read = {host: as_node(node) for host, node in rest.pop("nodes", {}).items()}
+    return base.Context(layers=frozenset(layers), hosts=hosts, nodes=read, **rest)

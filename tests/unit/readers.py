@@ -470,7 +470,7 @@ said(
     "_verdict/drifting:read",
     lambda text: here("_verdict/drifting:read")("spark1", text),
     here("_verdict/drifting:Node")(
-        "spark1", (here("_verdict/drifting:Drift")("spark1", "fabric", "x"),), {"driver": "1"}
+        "spark1", (here("_verdict/drifting:Drift")("spark1", "wrong_mtu", "x"),), {"driver": "1"}
     ).as_text(),
 )
 said(

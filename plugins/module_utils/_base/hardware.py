@@ -7,8 +7,10 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from dataclasses import dataclass
+from typing import Optional
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Flag, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 
 # Product names of the GB10 machines, as the makers write them into DMI. The GPU's own name counts more (see below).
@@ -18,8 +20,19 @@ _GB10_DMI = re.compile(
 _GB10_GPU = re.compile(r"\bGB10\b", re.I)
 
 
-def hardware(machine: Machine) -> dict[str, Any]:
-    """Maker, product, GPU, and whether this is a GB10: by the GPU's name, else by DMI, never by host name."""
+@dataclass(frozen=True)
+class Hardware:
+    """``evidence``: by what this is a GB10."""
+
+    vendor: Optional[Words] = None
+    product: Optional[Words] = None
+    gpu: Optional[Words] = None
+    is_gb10: Flag = False
+    evidence: Optional[Words] = None
+
+
+def hardware(machine: Machine) -> Hardware:
+    """Whether this is a GB10 is told by the GPU's name, else by DMI, never by host name."""
     dmi = {name: machine.text(f"/sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name", "product_family")}
     gpu = gpu_name(machine)
     evidence = None
@@ -28,13 +41,7 @@ def hardware(machine: Machine) -> dict[str, Any]:
     else:
         # No driver yet, or it does not load: the board still says what it is.
         evidence = next((f"DMI {value}" for value in dmi.values() if value and _GB10_DMI.search(value)), None)
-    return {
-        "vendor": dmi["sys_vendor"],
-        "product": dmi["product_name"],
-        "gpu": gpu,
-        "is_gb10": evidence is not None,
-        "evidence": evidence,
-    }
+    return Hardware(dmi["sys_vendor"], dmi["product_name"], gpu, evidence is not None, evidence)
 
 
 def gpu_name(machine: Machine) -> str | None:

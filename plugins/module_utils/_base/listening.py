@@ -13,9 +13,12 @@ import re
 import socket
 import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple, Optional
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Address, Count, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 
 _LISTEN, _ESTABLISHED = "0A", "01"  # in include/net/tcp_states.h
@@ -31,8 +34,17 @@ class Socket(NamedTuple):
     inode: str
 
 
-def listening(machine: Machine, ports: Sequence[int]) -> list[dict[str, Any]] | None:
-    """``[{port, address, process, pid, unit}]``, once per port and address, by port.
+@dataclass(frozen=True)
+class Listener:
+    port: Annotated[int, strict.whole(0, 65535)]
+    address: Address
+    pid: Optional[Count] = None
+    process: Optional[Words] = None
+    unit: Optional[Words] = None
+
+
+def listening(machine: Machine, ports: Sequence[int]) -> list[Listener] | None:
+    """Once per port and address, by port.
 
     Only the ports in ``ports`` are traced to a process and its unit: that means a walk over all of /proc/<pid>/fd.
     """
@@ -46,15 +58,7 @@ def listening(machine: Machine, ports: Sequence[int]) -> list[dict[str, Any]] | 
     for (port, address), inode in sorted(unique.items()):
         pid = owners.get(inode)
         process = machine.text(f"/proc/{pid}/comm") if pid else None
-        found.append(
-            {
-                "port": port,
-                "address": address,
-                "pid": pid,
-                "process": process,
-                "unit": unit_of(machine, pid) if pid else None,
-            }
-        )
+        found.append(Listener(port, address, pid, process, unit_of(machine, pid) if pid else None))
     return found
 
 

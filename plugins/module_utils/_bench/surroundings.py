@@ -15,6 +15,7 @@ from typing import Optional
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Count, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_health
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Clocks
 
 # vLLM's name, and SGLang's. TensorRT-LLM tells nothing of the kind.
 RUNNING = ("vllm:num_requests_running", "sglang:num_running_reqs")
@@ -54,11 +55,9 @@ class GpuSeen:
 class Gpu:
     """Looks at the GPU as long as the block runs."""
 
-    def __init__(
-        self, look: Callable[[], node_health.Clocks | None] = node_health.gpu_clocks, every_s: float = EVERY_S
-    ):
+    def __init__(self, look: Callable[[], Clocks | None] = node_health.gpu_clocks, every_s: float = EVERY_S):
         self._look, self._every_s = look, every_s
-        self._seen: list[node_health.Clocks] = []
+        self._seen: list[Clocks] = []
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 

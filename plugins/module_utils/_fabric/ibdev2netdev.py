@@ -180,10 +180,21 @@ def _devices(value: Any) -> tuple[RdmaPort, ...]:
 
 @dataclass(frozen=True)
 class Rdma:
-    """The RDMA devices of a machine, as the module ``ibdev2netdev`` returns them. ``message``: why there is none."""
+    """The RDMA devices of a machine, as the module ``ibdev2netdev`` returns them. ``reason`` and ``message``: why there
+    is none."""
 
     devices: Annotated[tuple[RdmaPort, ...], _devices] = ()
     message: Optional[Words] = None
+    reason: Optional[Word] = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "devices": [port.as_dict() for port in self.devices],
+            "cages": [cage.as_dict() for cage in self.cages],
+            "source": "sysfs",
+            "reason": self.reason,
+            "message": self.message,
+        }
 
     @property
     def cages(self) -> list[Cage]:

@@ -80,7 +80,7 @@ def reconcile(machine: Machine, load: str, *, check_mode: bool = False) -> Outco
                 outcome.warnings.append(
                     sentence(f"{MODULE} stays loaded ({done.complaint})", FILE, "It is gone after the next reboot")
                 )
-        if load == "false" or hardware(machine)["is_gb10"]:
+        if load == "false" or hardware(machine).is_gb10:
             outcome.warnings += [
                 sentence(
                     f"{line!r} loads or configures {MODULE}, which GB10 cannot use: modprobe fails with 'Invalid "

@@ -88,7 +88,7 @@ class Outcome:
     sets: list[Word] = field(default_factory=list)  # of names.SETS, before
 
 
-def listening(ports: Sequence[int]) -> Sequence[Mapping[str, Any]] | None:
+def listening(ports: Sequence[int]) -> Sequence[base_listening.Listener] | None:
     return base_listening.listening(Machine(), ports)
 
 
@@ -99,7 +99,7 @@ class Node:
     machine: Machine = field(default_factory=Machine)
     ask: Callable[[str], str] = gateway_status.configuration
     service: Callable[[Wanted], Any] = Service
-    listening: Callable[[Sequence[int]], Sequence[Mapping[str, Any]] | None] = listening
+    listening: Callable[[Sequence[int]], Sequence[base_listening.Listener] | None] = listening
 
 
 def ensure(request: Request, check: bool) -> Outcome:
@@ -210,14 +210,13 @@ class _Gateway:
         ports = {item.port for item in listeners}
         taken: dict[str, str] = {}
         for one in self.node.listening(sorted(ports)) or ():
-            if one.get("unit") == UNIT:
+            if one.unit == UNIT:
                 continue
-            address = str(one.get("address"))
             for item in listeners:
-                if item.port == one.get("port") and gateway_listeners.collide(address, item.address):
-                    who = one.get("process") or "an unknown process"
-                    of = f" of {one['unit']}" if one.get("unit") else ""
-                    taken.setdefault(item.where, f"{item.where} is taken by {who}{of} at {address}")
+                if item.port == one.port and gateway_listeners.collide(one.address, item.address):
+                    of = f" of {one.unit}" if one.unit else ""
+                    who = f"{one.process or 'an unknown process'}{of} at {one.address}"
+                    taken.setdefault(item.where, f"{item.where} is taken by {who}")
         if taken:
             raise SparkError(
                 "; ".join(taken.values()),

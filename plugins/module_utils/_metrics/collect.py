@@ -39,6 +39,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store, seconds
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._metrics.exposition import Sample, text, write
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_health
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Clocks
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import store as verdict_store
 
 HELP = "write what this node can tell of itself for Prometheus (textfile collector of node_exporter)"
@@ -90,7 +91,7 @@ class Collector:
     """``gpu`` and ``gateway`` are replaced by tests."""
 
     machine: Machine = field(default_factory=Machine)
-    gpu: Callable[[], node_health.Clocks | None] = node_health.gpu_clocks
+    gpu: Callable[[], Clocks | None] = node_health.gpu_clocks
     gateway: Callable[[], Mapping[str, int] | None] = gateway_status.connections
     said: dict[str, str] = field(default_factory=dict)  # what is wrong with a part
     nodes: dict[str, tuple[engine_rank.Ranks, engine_rank.Node]] = field(default_factory=dict)

@@ -10,13 +10,17 @@ import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Optional
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict, trusted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import TIMED_OUT, Runner, run_or_leave
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Count, Number, Words
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import (
+    Clocks,
+    Cuda,
+    Environment,
+    KernelLine,
+)
 
 # CUDA_SUCCESS is 0; names by cuGetErrorName. A GPU whose firmware hangs answers NVML (nvidia-smi) and not this.
 _CU_INIT = """
@@ -48,24 +52,20 @@ _LIBRARY = re.compile(r"libnccl\.so\.(\d+\.\d+\.\d+)")
 _LIBRARY_PLACES = ("usr/lib/aarch64-linux-gnu", "usr/lib/x86_64-linux-gnu", "usr/local/lib", "usr/lib64")
 
 
-def cuda(runner: Runner | None = None) -> dict[str, Any]:
-    """Whether CUDA can be initialized: ``checked``, ``ok``, ``code`` (CUresult) and ``message``.
-
-    In a process of its own, which is left behind when it hangs: nothing can end a process that waits in the driver.
-    """
+def cuda(runner: Runner | None = None) -> Cuda:
+    """In a process of its own, which is left behind when it hangs: nothing can end one that waits in the driver."""
     argv = [sys.executable, "-I", "-c", _CU_INIT]
     done = runner(argv) if runner else run_or_leave(argv, CU_INIT_TIMEOUT_S)
     words = done.out.split(None, 2)
     if done.rc == TIMED_OUT:
-        return {"checked": True, "ok": False, "code": None, "message": "cuInit gives no answer"}
+        return Cuda(True, False, message="cuInit gives no answer")
     if words[:1] == ["absent"]:
-        return {"checked": False, "ok": None, "code": None, "message": " ".join(done.out.split()[1:])}
+        return Cuda(False, message=" ".join(done.out.split()[1:]))
     if done.rc == 0 and len(words) >= 2 and words[0] == "answer" and strict.digits(words[1]) is not None:
         code = strict.digits(words[1])
-        name = words[2].strip() if len(words) > 2 else ""
-        return {"checked": True, "ok": code == 0, "code": code, "message": name}
+        return Cuda(True, code == 0, code, words[2].strip() if len(words) > 2 else "")
     # A signal (rc below 0) is the library's; everything else is ours.
-    return {"checked": done.rc < 0, "ok": False if done.rc < 0 else None, "code": None, "message": done.complaint}
+    return Cuda(done.rc < 0, False if done.rc < 0 else None, message=done.complaint)
 
 
 # Printed as "60.50, 96, 71, 2405, 0x0000000000000000": watts, percent, degrees Celsius, MHz, and a mask of NVML's event
@@ -73,17 +73,6 @@ def cuda(runner: Runner | None = None) -> dict[str, Any]:
 _GPU_QUERY = "power.draw,utilization.gpu,temperature.gpu,clocks.sm,clocks_event_reasons.active"
 _WATTS = re.compile(r"[0-9]{1,4}(\.[0-9]{1,3})?")
 SLOWDOWNS = {0x20: "software thermal slowdown", 0x40: "hardware thermal slowdown", 0x80: "hardware power brake"}
-
-
-@dataclass(frozen=True)
-class Clocks:
-    """How fast the GPU runs now: ``busy`` in percent, ``mhz`` of the SMs; ``slowed``: why its clock is held down."""
-
-    busy: Optional[Count] = None
-    celsius: Optional[Count] = None
-    mhz: Optional[Count] = None
-    slowed: tuple[Words, ...] = ()
-    watts: Optional[Number] = None
 
 
 def gpu_clocks(runner: Runner | None = None) -> Clocks | None:
@@ -100,7 +89,7 @@ def gpu_clocks(runner: Runner | None = None) -> Clocks | None:
     return Clocks(busy, celsius, mhz, slowed, watts)
 
 
-def kernel_log(runner: Runner, sysfs_root: Path) -> list[dict[str, Any]] | None:
+def kernel_log(runner: Runner, sysfs_root: Path) -> tuple[KernelLine, ...] | None:
     """What :func:`parse_kernel_log` finds in the journal of this boot, None where it cannot be read.
 
     ``missing``: the device is not on the bus now, or reads as nothing. A NIC that was taken away for want of a cable
@@ -111,7 +100,7 @@ def kernel_log(runner: Runner, sysfs_root: Path) -> list[dict[str, Any]] | None:
     done = runner([*argv, "_TRANSPORT=kernel"])
     if done.rc != 0:
         return None
-    return [{**entry, "missing": _is_missing(sysfs_root, entry["device"])} for entry in parse_kernel_log(done.out)]
+    return tuple(replace(one, missing=_is_missing(sysfs_root, one.device)) for one in parse_kernel_log(done.out))
 
 
 def _is_missing(sysfs_root: Path, device: str) -> bool:
@@ -123,40 +112,33 @@ def _is_missing(sysfs_root: Path, device: str) -> bool:
         return not place.is_dir()
 
 
-def parse_kernel_log(text: str) -> list[dict[str, Any]]:
-    """``[{kind, device, line, count}]`` by kind and device; ``kind`` is ``aer_fatal`` or ``low_power``.
-
-    ``device`` is a PCI address, empty where a line names none; ``line`` is the first one.
-    """
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+def parse_kernel_log(text: str) -> list[KernelLine]:
+    """Once by kind and device, with the first line."""
+    found: dict[tuple[str, str], KernelLine] = {}
     for line in text.splitlines():
         kind = next((name for name, pattern in _KERNEL_LINES if pattern.search(line)), None)
         if kind is None:
             continue
         match = _KERNEL_DEVICE.search(line)
         device = match.group(1) if match else ""
-        entry = found.setdefault((kind, device), {"kind": kind, "device": device, "line": line.strip(), "count": 0})
-        entry["count"] += 1
+        first = found.get((kind, device), KernelLine(kind, device, line.strip(), 0))
+        found[kind, device] = replace(first, count=first.count + 1)
     return list(found.values())
 
 
-def environments(root: Path, paths: Sequence[str], users: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
-    """Python environments (venv): ``{path: {exists, nccl, distrusted}}``.
-
-    ``nccl`` is the version of NVIDIA's wheel in it. ``exists`` is true as well for an environment whose ``bin/python``
-    leads nowhere any more. ``distrusted``: why root, or who of ``users`` serves, must not run what is in it.
-    """
+def environments(root: Path, paths: Sequence[str], users: Sequence[str] = ()) -> dict[str, Environment]:
+    """Python environments (venv) by path; ``users``: who serve."""
     found = {}
     for path in paths:
         base = root / path.lstrip("/")
         wheels = [
             _WHEEL.fullmatch(item.name) for item in base.glob("lib/python3*/site-packages/nvidia_nccl_cu*.dist-info")
         ]
-        found[path] = {
-            "exists": os.path.lexists(base / "bin/python"),
-            "nccl": next((match.group(1) for match in wheels if match), None),
-            "distrusted": trusted.distrusted(f"{path}/bin/python", users, str(root)),
-        }
+        found[path] = Environment(
+            os.path.lexists(base / "bin/python"),
+            next((match.group(1) for match in wheels if match), None),
+            trusted.distrusted(f"{path}/bin/python", users, str(root)),
+        )
     return found
 
 

@@ -2,7 +2,7 @@
 # GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What preflight has to know about one machine, read in one go. What cannot be read is ``None``, never a traceback."""
+"""Reads what a node is (:mod:`_preflight.node`), in one go. What cannot be read is None, never a traceback."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.hardware import hardware
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import network
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import (
@@ -32,11 +31,24 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import
     netplan,
     show_gids,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import Rdma
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_health, settled
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import (
+    PARTS,
+    Account,
+    Disk,
+    Limits,
+    Memory,
+    Nccl,
+    Node,
+    Python,
+    Session,
+    UnitState,
+)
 
-# What is read only when asked for: each costs time, or is nobody's business outside its layers.
-PARTS = ("rdma", "gids", "kernel_log", "gpu", "clocks", "nccl", "session", "settled")
+# Of /proc/meminfo, in the order of Memory.
+MEMORY = ("MemTotal", "MemAvailable", "SwapTotal", "SwapFree", "CmaTotal", "CmaFree")
 _CAP_SYS_RESOURCE = 24  # include/uapi/linux/capability.h
 
 
@@ -56,16 +68,13 @@ class Request:
     controller_time: float | None = None
 
 
-def gather(request: Request, machine: Machine | None = None, gpu_runner: Runner | None = None) -> dict[str, Any]:
-    """All of it; the keys are documented in the module ``node_info``.
-
-    Without ``gpu_runner`` the GPU is asked in a process of its own with a time limit.
-    """
+def gather(request: Request, machine: Machine | None = None, gpu_runner: Runner | None = None) -> Node:
+    """All of it. Without ``gpu_runner`` the GPU is asked in a process of its own with a time limit."""
     machine = machine or Machine()
     now = machine.now()
     memory = meminfo.read(machine.root)
-    root = Path(machine.root)
     uname = os.uname()
+    heard = listening.listening(machine, request.ports)
     # Most of the time is spent waiting for programs, so they run side by side.
     with ThreadPoolExecutor(max_workers=8) as pool:
         net = pool.submit(management.read, machine, request.connection_host)
@@ -73,49 +82,52 @@ def gather(request: Request, machine: Machine | None = None, gpu_runner: Runner 
         states = pool.submit(units, machine, request.units)
         pythons = pool.submit(node_health.interpreters, machine.runner, request.interpreters, request.users)
         extra = {name: pool.submit(read_part, machine, request, name, gpu_runner) for name in request.parts}
-    return {
-        "hostname": machine.text("/proc/sys/kernel/hostname") or uname.nodename,
-        "machine": kind.result(),
-        "machine_id": machine.text("/etc/machine-id") or None,
-        "boot_id": machine.text("/proc/sys/kernel/random/boot_id"),
-        "kernel": machine.text("/proc/sys/kernel/osrelease") or uname.release,
-        "arch": uname.machine,
-        "os": release(machine.text("/etc/os-release")),
-        "dgx": release(machine.text("/etc/dgx-release")) or None,
-        "nvidia_driver": driver_version(machine.text("/proc/driver/nvidia/version")),
-        "python": {"version": ".".join(map(str, sys.version_info[:3])), "executable": sys.executable},
-        "memory": {
-            "total": memory.get("MemTotal"),
-            "available": memory.get("MemAvailable"),
-            "swap_total": memory.get("SwapTotal"),
-            "swap_free": memory.get("SwapFree"),
-            "cma_total": memory.get("CmaTotal"),
-            "cma_free": memory.get("CmaFree"),
-        },
-        "paths": {path: disk(machine, path) for path in request.paths},
-        "network": document.plain(net.result()),
-        "listening": listening.listening(machine, request.ports),
-        "commands": {name: shutil.which(name, path=search_path()) for name in request.commands},
-        "units": states.result(),
-        "managed": managed(machine),
-        "accounts": accounts(machine),
-        "engine_units": engine_units(machine),
-        "verdicts": len(machine.names(paths.VERDICTS)),
-        "netplan_files": netplan_files(machine),
-        "netplan_modes": {path: mode(machine, path) for path in netplan_files(machine)},
-        "netplan_bonds": netplan_bonds(machine),
-        "leftover_units": [one.as_dict() for one in leftover_units.leftovers(machine, halves(machine)) if one.netdevs],
-        "environments": node_health.environments(root, request.environments, request.users),
-        "interpreters": pythons.result(),
-        **{name: part.result() for name, part in extra.items()},
-        "systemd": machine.text("/proc/1/comm") == "systemd",
-        "limits": limits(machine),
-        "uid": os.geteuid(),
-        "sudo_user": machine.environment.get("SUDO_USER"),
-        "time": now,
+    return Node(
+        hostname=machine.text("/proc/sys/kernel/hostname") or uname.nodename,
+        machine=kind.result(),
+        machine_id=machine.text("/etc/machine-id") or None,
+        boot_id=machine.text("/proc/sys/kernel/random/boot_id"),
+        kernel=machine.text("/proc/sys/kernel/osrelease") or uname.release,
+        arch=uname.machine,
+        os=release(machine.text("/etc/os-release")),
+        dgx=release(machine.text("/etc/dgx-release")) or None,
+        nvidia_driver=driver_version(machine.text("/proc/driver/nvidia/version")),
+        python=Python(".".join(map(str, sys.version_info[:3])), sys.executable),
+        memory=Memory(*map(memory.get, MEMORY)),
+        paths={path: disk(machine, path) for path in request.paths},
+        network=net.result(),
+        listening=None if heard is None else tuple(heard),
+        commands={name: shutil.which(name, path=search_path()) for name in request.commands},
+        units=states.result(),
+        managed=managed(machine),
+        accounts=accounts(machine),
+        engine_units=engine_units(machine),
+        verdicts=len(machine.names(paths.VERDICTS)),
+        netplan_modes={path: mode(machine, path) for path in netplan_files(machine)},
+        netplan_bonds=netplan_bonds(machine),
+        leftover_units=tuple(one for one in leftover_units.leftovers(machine, halves(machine)) if one.netdevs),
+        environments=node_health.environments(Path(machine.root), request.environments, request.users),
+        interpreters=pythons.result(),
+        systemd=machine.text("/proc/1/comm") == "systemd",
+        limits=limits(machine),
+        uid=os.geteuid(),
+        sudo_user=machine.environment.get("SUDO_USER"),
+        time=now,
         # Includes the way from the controller to here, so it is too large by up to a few seconds, never too small.
-        "clock_offset": None if request.controller_time is None else now - request.controller_time,
-    }
+        clock_offset=None if request.controller_time is None else now - request.controller_time,
+        parts=tuple(request.parts),
+        **{name: part.result() for name, part in extra.items()},
+    )
+
+
+def shown(node: Node) -> dict[str, Any]:
+    """As the module returns it: what was not asked for is not there, and devices are as other modules return them."""
+    found: dict[str, Any] = document.plain(node)
+    if node.rdma is not None:
+        found["rdma"] = node.rdma.as_dict()
+    if node.gids is not None:
+        found["gids"] = [gid.as_dict() for gid in node.gids]
+    return {name: value for name, value in found.items() if name not in PARTS or name in node.parts}
 
 
 def read_part(machine: Machine, request: Request, name: str, gpu_runner: Runner | None = None) -> Any:
@@ -124,41 +136,32 @@ def read_part(machine: Machine, request: Request, name: str, gpu_runner: Runner 
     if name == "rdma":
         return rdma(machine)
     if name == "gids":
-        try:
-            return [gid.as_dict() for gid in show_gids.read(machine.sysfs)]
-        except SparkError:
-            return None
+        with contextlib.suppress(SparkError):
+            return tuple(show_gids.read(machine.sysfs))
+        return None
     if name == "kernel_log":
         return node_health.kernel_log(machine.runner, machine.sysfs)
     if name == "settled":
         return settled.gather(machine, engine_units(machine))
     if name == "session":
-        return session(machine, network(machine, request.connection_host).connection_interface or "")
+        return session(machine, management.read(machine, request.connection_host).connection_interface or "")
     if name == "gpu":
         return node_health.cuda(gpu_runner)
     if name == "clocks":
-        clocks = node_health.gpu_clocks(gpu_runner)
-        return clocks and document.plain(clocks)
+        return node_health.gpu_clocks(gpu_runner)
     if name == "nccl":
-        settings = node_health.nccl_settings(root, request.users)
-        return {"system": node_health.system_nccl(root), "settings": settings}
+        return Nccl(node_health.system_nccl(root), node_health.nccl_settings(root, request.users))
     raise SparkError(f"there is no part {name!r}", "node_info", f"The parts are: {', '.join(PARTS)}")
 
 
-def rdma(machine: Machine) -> dict[str, Any]:
-    """What the module ``ibdev2netdev`` returns, from sysfs alone."""
+def rdma(machine: Machine) -> Rdma:
+    """From sysfs alone."""
     try:
         ports = ibdev2netdev.read(machine.sysfs)
         absence = None if ports else ibdev2netdev.explain_absence(machine.sysfs)
     except SparkError as exc:
-        return {"devices": [], "cages": [], "source": "sysfs", "reason": "unreadable", "message": str(exc)}
-    return {
-        "devices": [port.as_dict() for port in ports],
-        "cages": [cage.as_dict() for cage in ibdev2netdev.cages(ports)],
-        "source": "sysfs",
-        "reason": absence.reason if absence else None,
-        "message": absence.message if absence else None,
-    }
+        return Rdma(reason="unreadable", message=str(exc))
+    return Rdma(tuple(ports), absence.message, absence.reason) if absence else Rdma(tuple(ports))
 
 
 def driver_version(text: str | None) -> str | None:
@@ -177,96 +180,81 @@ def release(text: str | None) -> dict[str, str]:
     return found
 
 
-def disk(machine: Machine, path: str) -> dict[str, Any]:
-    """Space for ``path``, or for the nearest directory above it that exists."""
+def disk(machine: Machine, path: str) -> Disk:
     place = Path(machine.real(path))
     exists = os.path.lexists(place)
     while not place.exists() and place != place.parent:
         place = place.parent
-    found: dict[str, Any] = {"exists": exists, "at": "/" + str(place.relative_to(machine.root)).lstrip(".")}
+    found = Disk(exists, "/" + str(place.relative_to(machine.root)).lstrip("."))
     try:
         status = os.statvfs(place)
     except OSError:
-        return {**found, "total": None, "free": None, "read_only": None}
-    return {
-        **found,
-        "total": status.f_blocks * status.f_frsize,
-        # f_bavail leaves out what is reserved for root: the engine does not run as root.
-        "free": status.f_bavail * status.f_frsize,
-        "read_only": bool(status.f_flag & os.ST_RDONLY),
-    }
+        return found
+    # f_bavail leaves out what is reserved for root: the engine does not run as root.
+    size, free = status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
+    return replace(found, total=size, free=free, read_only=bool(status.f_flag & os.ST_RDONLY))
 
 
 # -- network
 
 
-def session(machine: Machine, interface: str) -> dict[str, Any] | None:
-    """The NetworkManager profile behind Ansible's connection: ``users`` it belongs to, ``secret``: its password is kept
-    by a user's session. None where there is none."""
+def session(machine: Machine, interface: str) -> Session | None:
+    """None where there is none."""
     uuid = (machine.output("nmcli", "-g", "GENERAL.CON-UUID", "device", "show", interface) or "").strip()
     if not re.fullmatch(r"[0-9a-f-]{36}", uuid):
         return None
     show = ("connection", "show", uuid)
     users = machine.output("nmcli", "-g", "connection.permissions", *show) or ""
     flags = re.match(r"\d+", machine.output("nmcli", "-g", "802-11-wireless-security.psk-flags", *show) or "")
-    return {
-        "interface": interface,
-        "uuid": uuid,
-        "users": re.findall(r"user:([A-Za-z0-9._-]+)", users),
-        "secret": bool(flags and int(flags[0]) & 3),  # agent-owned, not saved
-    }
+    secret = bool(flags and int(flags[0]) & 3)  # agent-owned, not saved
+    return Session(interface, uuid, tuple(re.findall(r"user:([A-Za-z0-9._-]+)", users)), secret)
 
 
 # -- systemd, netplan
 
 
-def units(machine: Machine, names: Sequence[str]) -> dict[str, dict[str, str] | None]:
-    """``{unit: {load, active, sub, enabled}}``; None for all where systemd does not answer."""
+def units(machine: Machine, names: Sequence[str]) -> dict[str, UnitState | None]:
+    """None for all where systemd does not answer."""
     try:
         states = machine.units(names)
     except SparkError:
         return dict.fromkeys(names)
-    return {
-        name: {"load": unit.load, "active": unit.active, "sub": unit.sub, "enabled": unit.enabled}
-        for name, unit in states.items()
-    }
+    return {name: UnitState(unit.load, unit.active, unit.sub, unit.enabled) for name, unit in states.items()}
 
 
-def limits(machine: Machine) -> dict[str, Any]:
-    """The hard limits of the init system, and whether it may raise them. No service or login gets more than that.
-
-    ``memlock`` in bytes, ``nofile`` in files, -1 for unlimited, None when unknown (/proc/1/limits, proc(5)).
-    """
+def limits(machine: Machine) -> Limits:
+    """By /proc/1/limits (proc(5))."""
     text = machine.text("/proc/1/limits") or ""
-    found: dict[str, Any] = {}
-    for key, name in (("memlock", "Max locked memory"), ("nofile", "Max open files")):
-        match = re.search(rf"^{name}\s+(\d+|unlimited)\s+(\d+|unlimited)\b", text, re.M)
-        found[key] = None if match is None else -1 if match.group(2) == "unlimited" else int(match.group(2))
+
+    def hard(name: str) -> int | None:
+        match = re.search(rf"^{name}\s+(?:\d+|unlimited)\s+(\d+|unlimited)\b", text, re.M)
+        return None if match is None else -1 if match[1] == "unlimited" else int(match[1])
+
     capabilities = re.search(r"^CapBnd:\s*([0-9a-f]+)", machine.text("/proc/1/status") or "", re.M)
-    found["can_raise"] = None if capabilities is None else bool(int(capabilities.group(1), 16) >> _CAP_SYS_RESOURCE & 1)
-    return found
+    can = None if capabilities is None else bool(int(capabilities.group(1), 16) >> _CAP_SYS_RESOURCE & 1)
+    return Limits(hard("Max locked memory"), hard("Max open files"), can)
 
 
-def managed(machine: Machine) -> list[str]:
+def managed(machine: Machine) -> tuple[str, ...]:
     """Names of the sets that ``_managed.files`` keeps on the machine; only root can see them."""
     with contextlib.suppress(SparkError):
-        return managed_files.names(root=machine.root)
-    return []
+        return tuple(managed_files.names(root=machine.root))
+    return ()
 
 
-def accounts(machine: Machine) -> dict[str, dict[str, Any]]:
+def accounts(machine: Machine) -> dict[str, Account]:
     """Accounts that are ours by their names: what the roles would make them with."""
     rows = [line.split(":") for line in (machine.text("/etc/passwd") or "").splitlines()]
     return {
-        row[0]: {"home": row[5], "shell": row[6], "has_home": machine.exists(row[5])}
+        row[0]: Account(row[5], row[6], machine.exists(row[5]))
         for row in rows
         if len(row) == 7 and row[0].startswith("sparkmatrix")
     }
 
 
-def engine_units(machine: Machine) -> list[str]:
+def engine_units(machine: Machine) -> tuple[str, ...]:
     """Units of services of the engine, and of their keepers, that are installed."""
-    return [name for name in machine.names(paths.UNITS) if engine_names.UNIT.fullmatch(name)]
+    return tuple(name for name in machine.names(paths.UNITS) if engine_names.UNIT.fullmatch(name))
 
 
 def halves(machine: Machine) -> list[str]:
@@ -295,7 +283,7 @@ def mode(machine: Machine, path: str) -> str | None:
         return None
 
 
-def netplan_bonds(machine: Machine) -> dict[str, list[str]]:
+def netplan_bonds(machine: Machine) -> dict[str, tuple[str, ...]]:
     """``{file: names}`` of the netplan files that declare bonds, with the interfaces that are named below ``bonds``.
     A file that cannot be read is reported by the fabric layer."""
     found = {}
@@ -303,5 +291,6 @@ def netplan_bonds(machine: Machine) -> dict[str, list[str]]:
         with contextlib.suppress(SparkError):
             bonds = netplan.read(path, machine.text(path) or "").get("bonds")
             if bonds:
-                found[path] = sorted({word for word in netplan.words(bonds) if re.fullmatch(r"en[\w.-]+", word)})
+                names = {word for word in netplan.words(bonds) if re.fullmatch(r"en[\w.-]+", word)}
+                found[path] = tuple(sorted(names))
     return found

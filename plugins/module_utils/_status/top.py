@@ -28,6 +28,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_health
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Clocks
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import every_node, screen
 
 HELP = "show memory, GPU, rates of the cables and tokens per second of all nodes, live"
@@ -73,7 +74,7 @@ class Sample:
     total: Number = 0
     available: Number = 0
     load: Number = 0
-    gpu: Optional[node_health.Clocks] = None
+    gpu: Optional[Clocks] = None
     halves: Mapping[Words, Moved] = field(default_factory=dict)
     services: Mapping[Words, Work] = field(default_factory=dict)
 

@@ -13,27 +13,30 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.discover import THIS, Candidate, together
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import Network
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Node
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import management
 
 
 def machines(
-    candidates: Sequence[Candidate], read: Mapping[str, Mapping[str, Any]], *, require_gb10: bool = True
+    candidates: Sequence[Candidate], read: Mapping[str, Node], *, require_gb10: bool = True
 ) -> list[dict[str, Any]]:
-    """``read``: the ``node`` of ``node_info`` by address, where it was let in.
-    ``taken``: it goes into the inventory."""
+    """``read``: by address, where somebody was let in. ``taken``: it goes into the inventory."""
     at = {one.address: one for one in candidates}
     shown = {address: one.fingerprint or THIS * one.own for address, one in at.items()}
-    ids = {address: str(node.get("machine_id") or "") for address, node in read.items()}
+    ids = {address: node.machine_id or "" for address, node in read.items()}
     made = [_machine([at[address] for address in places], read, require_gb10) for places in together(shown, ids)]
     order = list(at)
     return sorted(made, key=lambda item: order.index(item["address"]))
 
 
-def _machine(at: Sequence[Candidate], read: Mapping[str, Mapping[str, Any]], require_gb10: bool) -> dict[str, Any]:
+def _machine(at: Sequence[Candidate], read: Mapping[str, Node], require_gb10: bool) -> dict[str, Any]:
     node = next((read[one.address] for one in at if one.address in read), None)
-    managed = _of_management((node or {}).get("network") or {})
+    known = node or Node()
+    managed = _of_management(known.network)
     best = next((one for one in at if one.address in managed), at[0])
-    is_gb10 = bool(((node or {}).get("machine") or {}).get("is_gb10"))
+    is_gb10 = known.machine.is_gb10
     why = "not a GB10" if node else "no login with a key, so not looked at"
     own = any(one.own for one in at)
     return {
@@ -43,13 +46,12 @@ def _machine(at: Sequence[Candidate], read: Mapping[str, Mapping[str, Any]], req
         "own": own,
         "is_gb10": is_gb10,
         "taken": is_gb10 or bool(node and not require_gb10),
-        "kept": ((node or {}).get("network") or {}).get("kept") or {},
+        "kept": document.plain(known.network.kept) or {},
         "why": "" if is_gb10 else why if best.fingerprint or own else "it shows no host key",
     }
 
 
-def _of_management(network: Mapping[str, Any]) -> set[str]:
+def _of_management(network: Network) -> set[str]:
     """Every address of the interface, of which some may be IPv6."""
     carrier = management.choose("", network).interface
-    own = (item for item in network.get("interfaces") or () if item["name"] == carrier)
-    return {str(entry["address"]) for item in own for entry in item.get("addresses") or ()}
+    return {entry.address for item in network.interfaces or () if item.name == carrier for entry in item.addresses}

@@ -16,6 +16,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.host_k
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import is_address
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, refusal
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Node
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import Context
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.machines import check_gb10
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.reached import check_reached, reason
@@ -79,7 +80,7 @@ def asked(
     candidates: Sequence[Candidate],
     answers: Mapping[str, Mapping[str, Any]],
     known: Mapping[str, Judged],
-    read: Mapping[str, Mapping[str, Any]],
+    read: Mapping[str, Node],
     *,
     confirmed: Sequence[str],
     user: str,
@@ -91,7 +92,7 @@ def asked(
     """
     findings: list[Finding] = []
     failures: dict[str, str] = {}
-    others: dict[str, Mapping[str, Any]] = {}
+    others: dict[str, Node] = {}
     unseen = [one for one in confirmed if one not in {found.fingerprint for found in candidates}]
     for one in candidates:
         address = one.address
@@ -103,7 +104,7 @@ def asked(
         elif confirmed and address not in read:
             answer = answers.get(address) or {}
             failures[address] = "it answers what cannot be used" if answer.get("node") else reason(answer)
-        elif confirmed and require_gb10 and not (read[address].get("machine") or {}).get("is_gb10"):
+        elif confirmed and require_gb10 and not read[address].machine.is_gb10:
             others[address] = read[address]
     hosts = {address: {"ansible_user": user} for address in failures}
     context = Context(frozenset(), hosts, nodes=others, failures=failures)

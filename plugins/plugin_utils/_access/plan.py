@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.node import DIRECTORY, KEY, KNOWN_HOSTS, Look
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import NODE_PROGRAM as TOOL
@@ -77,7 +77,7 @@ def node_inputs(
     for host, values in raw.items():
         look: Look = values["look"]
         client = look.connection[0] if len(look.connection) == 4 else ""
-        chosen = management.choose(host, document.plain(look.network), str(values.get("address") or ""))
+        chosen = management.choose(host, look.network, str(values.get("address") or ""))
         if chosen.refusal:
             findings.append(chosen.refusal)
             continue

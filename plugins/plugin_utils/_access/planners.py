@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.discover import Candidate
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import Network
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Node
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import read as read_node
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import (
     discovered,
     entry,
@@ -143,16 +145,18 @@ def propose(options: Options) -> dict[str, Any]:
     return {"hosts": made.hosts, "variables": made.variables, "summary": list(made.summary), "differs": differs}
 
 
-def _looked(options: Options) -> tuple[dict[str, Any], list[Finding]]:
-    read: dict[str, Any] = {}
+def _looked(options: Options) -> tuple[dict[str, Node], list[Finding]]:
+    read: dict[str, Node] = {}
     warned: list[Finding] = []
     for address, look in options["looks"].items():
-        refused: list[Finding] = []
-        found = border.read(answers.NODE_INFO, look, address, refused) if look.get("node") else None
-        if found and not refused:
-            read[address] = found["node"]
-        # A stranger that says odd things is listed as one that was not looked at.
-        warned += [replace(finding, severity="warning") for finding in refused]
+        try:
+            found = read_node(look, address)
+        except SparkError as exc:
+            # A stranger that says odd things is listed as one that was not looked at.
+            warned.append(Finding(address, exc.found, exc.remedy, severity="warning"))
+            continue
+        if found:
+            read[address] = found.node
     return read, warned
 
 
@@ -200,10 +204,12 @@ def _ports(plan: plan_document.NodePlan, ray_port: int, dashboard_port: int) -> 
 
 
 def managed_at(options: Options) -> dict[str, Any]:
-    findings: list[Finding] = []
-    network = border.read(answers.NETWORK, options["network"], options["host"], findings)
-    chosen = management.choose(options["host"], network or {}, options["setting"])
-    return {**judged(REFUSED, [*findings, *filter(None, [chosen.refusal])]), "address": chosen.address}
+    try:
+        network = Network.of_dict(options["network"])
+    except ValueError as exc:
+        raise SparkError(f"the network of this machine {exc}", options["host"], calls.REMEDY) from exc
+    chosen = management.choose(options["host"], network, options["setting"])
+    return {**judged(REFUSED, list(filter(None, [chosen.refusal]))), "address": chosen.address}
 
 
 def forwards(options: Options) -> dict[str, Any]:

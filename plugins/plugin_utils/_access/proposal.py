@@ -18,8 +18,8 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import Rdma
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbors import Neighbors
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Node
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import yaml_text
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import early
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import SHIPPED
@@ -28,7 +28,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables
 
 Machine = Mapping[str, Any]  # of discovered.machines
-Node = Mapping[str, Any]  # of node_info
 # What the shipped inventories serve, where it fits; else the largest model that does.
 PREFERRED = ("qwen3.6-35b-a3b-nvfp4", "minimax-m2.7-awq")  # by one machine, by several
 _SET_UP = (
@@ -158,8 +157,8 @@ def _topology(looked: Mapping[str, Node], heard: Mapping[str, Neighbors]) -> tup
     for rank, (name, node) in enumerate(looked.items()):
         raw = {
             "rank": rank,
-            "network": node.get("network"),
-            "rdma": Rdma.of_dict(node.get("rdma")),
+            "network": node.network,
+            "rdma": node.rdma,
             "neighbors": heard[name],
         }
         inputs[name] = node_input(name, raw, [])
@@ -174,7 +173,7 @@ def _topology(looked: Mapping[str, Node], heard: Mapping[str, Neighbors]) -> tup
 
 def fitting(looked: Mapping[str, Node]) -> list[Fit]:
     """Shipped recipes that these machines can serve together; the one to propose first."""
-    memory = {name: int((node.get("memory") or {}).get("total") or 0) for name, node in looked.items()}
+    memory = {name: node.memory.total or 0 for name, node in looked.items()}
     defaults = variables.load()
     found = []
     for path in sorted(SHIPPED.glob("*.yml")) if looked else ():
@@ -261,9 +260,9 @@ def _variables(
     looked: Mapping[str, Node],
     user: str,
 ) -> str:
-    head = next(iter(looked.values()), {})
-    all_gb10 = all(node["machine"]["is_gb10"] for node in looked.values())
-    interface = str((head.get("network") or {}).get("connection_interface") or "enP7s7")
+    head = next(iter(looked.values()), Node())
+    all_gb10 = all(node.machine.is_gb10 for node in looked.values())
+    interface = head.network.connection_interface or "enP7s7"
     lines = [
         "---",
         "# The user that you log in with; it needs sudo. Add -K to the command line if sudo asks for a password.",

@@ -12,8 +12,6 @@ from __future__ import annotations
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import (
-    address,
-    destination,
     flag,
     gid,
     guid,
@@ -21,7 +19,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict i
     interface,
     ipv4,
     mac,
-    mode,
     number,
     pci_domain,
     rdma_device,
@@ -32,7 +29,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict i
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import (
-    By,
     Document,
     Each,
     Full,
@@ -134,138 +130,6 @@ GIDS = Each(
 )
 
 # --- node_info
-NETWORK = {
-    "rdma_interfaces": Each(interface),
-    # Of whatever release; management.choose reads it, and discovered.
-    "kept": Maybe({"address": words, "interface": words, "host": words, "rank": COUNT, "nodes": COUNT}),
-    "interfaces": Maybe(
-        Each(
-            Full(
-                {
-                    "name": interface,
-                    "mac": Maybe(word),  # of a tunnel it is an IP address
-                    "mtu": Maybe(COUNT),
-                    "state": Maybe(word),
-                    "kind": Maybe(word),
-                    "master": Maybe(interface),
-                    "link": Maybe(interface),
-                    "addresses": Each(
-                        Full(
-                            {
-                                "address": address,
-                                "prefix": Maybe(whole(0, 128)),
-                                "family": Maybe(word),
-                                "scope": Maybe(word),
-                                "dynamic": flag,
-                            },
-                            ("address",),
-                        )
-                    ),
-                },
-                ("name", "addresses"),
-            )
-        )
-    ),
-    "routes": Maybe(
-        Each(
-            Full(
-                {
-                    "dst": destination,
-                    "gateway": Maybe(address),
-                    "dev": Maybe(interface),
-                    "table": word,
-                    "metric": Maybe(COUNT),
-                    "type": Maybe(word),
-                },
-                ("dst",),
-            )
-        )
-    ),
-    "rules": Maybe(Each(Full({"priority": Maybe(COUNT), "table": word, "action": word}, ("table", "action")))),
-    "default_gateway": Maybe({"address": address, "interface": interface}),
-    "connection_address": Maybe(or_empty(address)),
-    "connection_interface": Maybe(or_empty(interface)),
-    "connection_source": Maybe(word),
-}
-_SIZES = By(words, Maybe(COUNT))
-NODE = {
-    "hostname": words,
-    "machine": {
-        "vendor": Maybe(words),
-        "product": Maybe(words),
-        "gpu": Maybe(words),
-        "is_gb10": flag,
-        "evidence": Maybe(words),
-    },
-    "machine_id": Maybe(words),
-    "boot_id": Maybe(words),
-    "kernel": words,
-    "arch": words,
-    "os": By(words, words),
-    "dgx": Maybe(By(words, words)),
-    "nvidia_driver": Maybe(word),
-    "verdicts": COUNT,
-    "python": {"version": word, "executable": words},
-    "memory": _SIZES,
-    "paths": By(
-        words,
-        {"exists": flag, "at": words, "total": Maybe(COUNT), "free": Maybe(COUNT), "read_only": Maybe(flag)},
-    ),
-    "network": NETWORK,
-    "listening": Maybe(
-        Each(
-            Full(
-                {
-                    "port": whole(0, 65535),
-                    "address": address,
-                    "pid": Maybe(COUNT),
-                    "process": Maybe(words),
-                    "unit": Maybe(words),
-                },
-                ("port",),
-            )
-        )
-    ),
-    "commands": By(words, Maybe(words)),
-    "units": By(words, Maybe(By(words, words))),
-    "managed": Each(word),
-    "accounts": By(word, Full({"home": words, "shell": words, "has_home": flag})),
-    "engine_units": Maybe(Each(word)),
-    "netplan_files": Each(words),
-    "netplan_modes": By(words, Maybe(mode)),
-    "netplan_bonds": By(words, Each(words)),
-    "leftover_units": Each(
-        Full({"unit": or_empty(word), "file": words, "line": words, "netdevs": Each(interface), "peermem": flag})
-    ),
-    "environments": By(words, {"exists": flag, "nccl": Maybe(word)}),
-    "interpreters": By(words, Maybe(word)),
-    "rdma": RDMA,
-    "gids": Maybe(GIDS),
-    "kernel_log": Maybe(Each(Full({"kind": word, "device": words, "line": words, "count": COUNT, "missing": flag}))),
-    "gpu": Full({"checked": flag, "ok": Maybe(flag), "code": Maybe(whole()), "message": words}),
-    "clocks": Maybe(Full({"busy": Maybe(COUNT), "celsius": Maybe(COUNT), "mhz": Maybe(COUNT), "slowed": Each(words)})),
-    "session": Maybe(Full({"interface": interface, "uuid": word, "users": Each(word), "secret": flag})),
-    "settled": {
-        "files": By(word, word),
-        "units": By(word, {"enabled": flag, "config_hash": or_empty(word), "serving": flag}),
-        "filters": By(word, flag),
-        "accounts": By(word, COUNT),
-        "plan": Maybe({"identity": words, "image_ids": By(words, words)}),
-        "peermem": flag,
-        "qos": flag,
-        "secrets": By(word, Maybe({"mark": word, "owner": words})),
-    },
-    "nccl": {"system": Maybe(word), "settings": By(words, By(words, words))},
-    "systemd": flag,
-    "limits": {"memlock": Maybe(whole(-1)), "nofile": Maybe(whole(-1)), "can_raise": Maybe(flag)},
-    "uid": COUNT,
-    "sudo_user": Maybe(words),
-    "time": number,
-    "clock_offset": Maybe(number),
-}
-NODE_INFO = Only({"node": Full(NODE, ("memory",))}, ("node",))
-
-
 # --- the call pings, for the summary
 PROBES = Each(
     Full(

@@ -16,7 +16,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._bench.generator import Point, Repetition
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._bench.serving import Served
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan, ServicePlan
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
     Machine,
     Run,
@@ -28,7 +27,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._bench import sweep
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.limits import limits
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import gather, serving
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.planners import INFO, part
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.planners import INFO, known_facts, part
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.serving import Measured
 
 SEEDS = 1_000_000  # so many runs have prompts of their own
@@ -51,12 +50,8 @@ def plan_sweep(options: Options) -> dict[str, Any]:
 
 def judge(options: Options) -> dict[str, Any]:
     plans: Mapping[str, NodePlan] = options["plans"]
-    info = {host: told["node"] for host, told in options["info"].items() if told and told.get("node")}
-    facts = {
-        host: fabric_fact.load(told["fact"], host)
-        for host, told in options["info"].items()
-        if told and told.get("fact")
-    }
+    nodes = {host: told.node for host, told in options["info"].items() if told}
+    facts = known_facts(options["info"])
     services = {one.name: one for one in gather.services(plans)}
     measured: list[Measured] = []
     machines: dict[str, Machine] = {}
@@ -67,7 +62,7 @@ def judge(options: Options) -> dict[str, Any]:
             point = document.load(Point, run["point"])
             measured.append(_measured(services[names[own.instance]], own, point, result))
             machines.update(_machine(host, plans[host], result))
-    known = gather.merged(gather.machines(info, facts, plans), machines.values())
+    known = gather.merged(gather.machines(nodes, facts, plans), machines.values())
     now = Run("", "benchmark", "", 0, "", machines=tuple(known))
     earlier = [run for kept in options["earlier"].values() for run in kept.runs or ()]
     found = serving.judge(measured, earlier, now, limits(options["limits"]))

@@ -13,6 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import (
+    InterfaceAddress,
+    NetworkInterface,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact, Rail
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.topology import Strand, edge_number
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import (
@@ -276,13 +280,13 @@ def check_overlap(
     remedy = "Set fabric_subnets to subnets that no node uses, or remove the"
     known = node.interfaces
     if known is None:
-        known = [{"name": node.management_interface, "addresses": [{"address": node.management_address, "prefix": 32}]}]
+        known = [NetworkInterface(node.management_interface, addresses=[InterfaceAddress(node.management_address, 32)])]
     for interface in known:
-        name = str(interface.get("name"))
-        for entry in interface.get("addresses") or ():
-            text = f"{entry.get('address')}/{entry.get('prefix')}"
+        name = interface.name
+        for entry in interface.addresses:
+            text = f"{entry.address}/{entry.prefix}"
             network = as_network(text)
-            if network is None or _is_ours(node, rails, name, entry.get("address")):
+            if network is None or _is_ours(node, rails, name, entry.address):
                 continue
             for subnet in used:
                 if network.overlaps(subnet):
@@ -291,14 +295,14 @@ def check_overlap(
                     )
     own = {rail.netdev for rail in rails}
     for route in node.routes or ():
-        network, name = as_network(str(route.get("dst"))), str(route.get("dev") or route.get("type") or "")
+        network, name = as_network(route.dst), route.dev or route.type or ""
         if network is None or network.prefixlen == 0 or name in own:
             continue
-        if any(interface.get("name") == name and _is_onlink(interface, network) for interface in known):
+        if any(interface.name == name and _is_onlink(interface, network) for interface in known):
             continue  # the interface's own subnet, seen above
         for subnet in used:
             if network.subnet_of(subnet):
-                via = f" via {route['gateway']}" if route.get("gateway") else ""
+                via = f" via {route.gateway}" if route.gateway else ""
                 found(name, f"has a route to {network}{via}, inside the fabric subnet {subnet}", f"{remedy} route")
             elif network.overlaps(subnet):
                 found(
@@ -309,7 +313,7 @@ def check_overlap(
                 )
 
 
-def _is_ours(node: NodeInput, rails: Sequence[Rail], name: str, address: Any) -> bool:
+def _is_ours(node: NodeInput, rails: Sequence[Rail], name: str, address: str) -> bool:
     """On a rail, or left on the other cage from before the cable was moved."""
     if any(rail.netdev == name for rail in rails):
         return True
@@ -317,8 +321,5 @@ def _is_ours(node: NodeInput, rails: Sequence[Rail], name: str, address: Any) ->
     return name in behind_cages and any(rail.address == address for rail in rails)
 
 
-def _is_onlink(interface: Mapping[str, Any], network: Network) -> bool:
-    return any(
-        as_network(f"{entry.get('address')}/{entry.get('prefix')}") == network
-        for entry in interface.get("addresses") or ()
-    )
+def _is_onlink(interface: NetworkInterface, network: Network) -> bool:
+    return any(as_network(f"{entry.address}/{entry.prefix}") == network for entry in interface.addresses)

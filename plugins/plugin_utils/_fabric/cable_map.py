@@ -134,8 +134,7 @@ class _Ears:
                         self.by_mac[half.mac.lower()] = (host, cage.cage)
                         self._owns(host, half.mac)
             for interface in node.interfaces or ():
-                addresses = [item.get("address") for item in interface.get("addresses") or ()]
-                for known in (interface.get("mac"), *addresses):
+                for known in (interface.mac, *(item.address for item in interface.addresses)):
                     self._owns(host, known)
 
     def _owns(self, host: str, known: Any) -> None:

@@ -119,9 +119,9 @@ def _mpi(network: str) -> dict[str, str]:
 def _management_network(node: NodeInput) -> str:
     """The subnet of the management interface; its name when that is not known."""
     for interface in node.interfaces or ():
-        for entry in interface.get("addresses") or ():
-            if ipv4(entry.get("address")) == node.management_address:
-                network = as_network(f"{entry.get('address')}/{entry.get('prefix')}")
+        for entry in interface.addresses:
+            if entry.address == node.management_address:
+                network = as_network(f"{entry.address}/{entry.prefix}")
                 if network is not None and network.prefixlen < 32:
                     return str(network)
     return node.management_interface
@@ -136,11 +136,11 @@ def address_range(node: NodeInput, rails: Sequence[Rail], used: Sequence[Network
     own = {rail.netdev for rail in rails}
     others = []
     for interface in node.interfaces or ():
-        if interface.get("name") in own:
-            for entry in interface.get("addresses") or ():
-                address = ipv4(entry.get("address"))
+        if interface.name in own:
+            for entry in interface.addresses:
+                address = ipv4(entry.address)
                 if address and not any(ipaddress.IPv4Address(address) in network for network in used):
-                    others.append((str(interface["name"]), address))
+                    others.append((interface.name, address))
     if not others:
         return {}
     networks = [network_of(rail) for rail in rails]

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import ipv4
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import Network, NetworkInterface
 
 VARIABLE = "fabric_management_address"
 # The ConnectX-7 functions of each cage, as systemd names them (net naming scheme: f<function>np<port>).
@@ -27,8 +27,6 @@ _DOWN = ("DOWN", "LOWERLAYERDOWN", "NOTPRESENT")
 # Devices that stand on others: they are as physical as what is below them.
 _STACKED = ("bond", "bridge", "macvlan", "team", "vlan")
 _PHYSICAL, _CONTAINER = 0, 1
-
-Interface = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -41,15 +39,15 @@ class Management:
     refusal: Finding | None = None
 
 
-def choose(host: str, network: Mapping[str, Any], setting: str = "") -> Management:
-    """``network``: that of ``node_info``; ``setting``: ``fabric_management_address``, which wins.
+def choose(host: str, network: Network, setting: str = "") -> Management:
+    """``setting``: ``fabric_management_address``, which wins.
 
     Next is the address of the fabric fact, for as long as the node has it; then the rule of :func:`_ranked`. None is
     chosen that would be refused once the fact has it.
     """
     ranked = list(_ranked(network))
     by_rule = next((one for one in ranked if _sender(network, one.address) in ("", one.interface)), Management())
-    here = {address: str(item["name"]) for item in _usable(network) for address in _addresses(item)}
+    here = {address: item.name for item in _usable(network) for address in _addresses(item)}
     if setting:
         wanted = ipv4(setting)
         carrier = here.get(wanted) or next((one.interface for one in ranked), "")  # behind NAT it is on no interface
@@ -60,7 +58,7 @@ def choose(host: str, network: Mapping[str, Any], setting: str = "") -> Manageme
             return Management(wanted, carrier)
         found = "is on no interface with a link" if wanted else "is no IPv4 address"
         return _refused(host, f"{VARIABLE} is {setting!r}, which {found}")
-    old = ipv4((network.get("kept") or {}).get("address"))
+    old = ipv4(network.kept.address) if network.kept else ""
     if old in here:
         sender = _sender(network, old)
         if sender not in ("", here[old]):
@@ -81,74 +79,70 @@ def choose(host: str, network: Mapping[str, Any], setting: str = "") -> Manageme
     return Management(by_rule.address, by_rule.interface, gone if old else None)
 
 
-def fabric_ports(network: Mapping[str, Any]) -> set[str]:
+def fabric_ports(network: Network) -> set[str]:
     """Interfaces of the ConnectX-7, by its RDMA devices and by name."""
-    return {str(name) for name in network.get("rdma_interfaces") or ()} | {
-        str(item["name"]) for item in network.get("interfaces") or () if _CONNECTX_NAME.fullmatch(str(item["name"]))
-    }
+    named = {item.name for item in network.interfaces or () if _CONNECTX_NAME.fullmatch(item.name)}
+    return named.union(network.rdma_interfaces)
 
 
-def _ranked(network: Mapping[str, Any]) -> Iterator[Management]:
+def _ranked(network: Network) -> Iterator[Management]:
     """Physical interfaces first, of these the carrier of the default route (least metric). Where that leaves two, the
     one that the session came over; then the order of the names, in which Ethernet comes before Wi-Fi."""
     metrics: dict[str, int] = {}
-    for route in network.get("routes") or ():
-        if route.get("dst") == "default" and route.get("table", "main") == "main":
-            metric, device = route.get("metric"), str(route.get("dev"))
-            metric = metric if isinstance(metric, int) else 0
+    for route in network.routes or ():
+        if route.dst == "default" and route.table == "main":
+            metric, device = route.metric or 0, str(route.dev)
             metrics[device] = min(metric, metrics.get(device, metric))
     places = []
     for item in _usable(network):
-        name, kind, addresses = str(item["name"]), _kind(network, item), list(_addresses(item))
+        name, kind, addresses = item.name, _kind(network, item), list(_addresses(item))
         if kind is None or not addresses:
             continue
-        ours = name == network.get("connection_interface")
-        metric = metrics.get(name)
-        places.append((kind, metric is None, metric or 0, not ours, name, addresses[0]))
+        ours = name == network.connection_interface
+        places.append((kind, name not in metrics, metrics.get(name, 0), not ours, name, addresses[0]))
     for *_rank, name, address in sorted(places):
         yield Management(address, name)
 
 
-def _usable(network: Mapping[str, Any]) -> list[Interface]:
+def _usable(network: Network) -> list[NetworkInterface]:
     return [
         item
-        for item in network.get("interfaces") or ()
-        if _NAME.fullmatch(str(item["name"])) and item.get("state") not in _DOWN and item["name"] != "lo"
+        for item in network.interfaces or ()
+        if _NAME.fullmatch(item.name) and item.state not in _DOWN and item.name != "lo"
     ]
 
 
-def _addresses(interface: Interface) -> Iterator[str]:
+def _addresses(interface: NetworkInterface) -> Iterator[str]:
     """Global IPv4 addresses, the primary one first, as the kernel lists them."""
-    for entry in interface.get("addresses") or ():
-        address = ipv4(entry.get("address"))
-        if address and entry.get("scope", "global") == "global":
+    for entry in interface.addresses:
+        address = ipv4(entry.address)
+        if address and (entry.scope or "global") == "global":
             parsed = ipaddress.IPv4Address(address)
             if not (parsed.is_link_local or parsed.is_loopback or parsed.is_multicast or parsed.is_unspecified):
                 yield address
 
 
-def _kind(network: Mapping[str, Any], interface: Interface) -> int | None:
+def _kind(network: Network, interface: NetworkInterface) -> int | None:
     """None for what leads to no other node by itself: tunnels, bridges of containers, ports of the fabric."""
-    interfaces: Sequence[Interface] = network.get("interfaces") or ()
-    if interface.get("master"):
+    if interface.master:
         return None
-    lower = below(str(interface["name"]), interfaces)
+    lower = below(interface.name, network.interfaces or ())
     if lower:
         return None if lower & fabric_ports(network) else _PHYSICAL
     # A machine that is a container itself, whose line to the world is one end of a pair.
-    return _CONTAINER if interface.get("kind") == "veth" and interface["name"] not in fabric_ports(network) else None
+    return _CONTAINER if interface.kind == "veth" and interface.name not in fabric_ports(network) else None
 
 
-def below(name: str, interfaces: Sequence[Interface], seen: Collection[str] = ()) -> set[str]:
+def below(name: str, interfaces: Sequence[NetworkInterface], seen: Collection[str] = ()) -> set[str]:
     """The physical interfaces that this one stands on; itself when it is one."""
-    item = next((item for item in interfaces if item["name"] == name), None)
+    item = next((item for item in interfaces if item.name == name), None)
     if item is None or name in seen or name == "lo":
         return set()
-    if not item.get("kind"):
+    if not item.kind:
         return {name}
-    if item["kind"] not in _STACKED:
+    if item.kind not in _STACKED:
         return set()
-    lower = {str(other["name"]) for other in interfaces if other.get("master") == name} | {str(item.get("link"))}
+    lower = {other.name for other in interfaces if other.master == name} | {str(item.link)}
     return {found for one in lower for found in below(one, interfaces, {*seen, name})}
 
 
@@ -165,16 +159,15 @@ def _other(host: str, old: str, carrier: str, by_rule: Management) -> Finding | 
     )
 
 
-def _sender(network: Mapping[str, Any], address: str) -> str:
+def _sender(network: Network, address: str) -> str:
     """The interface over which the kernel sends to the neighbours of an address; empty where no route says it. What a
     half has in the way is not looked at: the layer fabric gives it other addresses, and refuses those that overlap."""
     found, halves = [], fabric_ports(network)
-    for route in network.get("routes") or ():
-        device, dst = route.get("dev"), str(route.get("dst"))
-        if device and device not in halves and "/" in dst and route.get("table", "main") == "main":
-            subnet, metric = ipaddress.ip_network(dst, strict=False), route.get("metric")
+    for route in network.routes or ():
+        if route.dev and route.dev not in halves and "/" in route.dst and route.table == "main":
+            subnet = ipaddress.ip_network(route.dst, strict=False)
             if ipaddress.ip_address(address) in subnet:
-                found.append((-subnet.prefixlen, metric if isinstance(metric, int) else 0, str(device)))
+                found.append((-subnet.prefixlen, route.metric or 0, route.dev))
     # Of equal ones the first of the list is taken.
     return min(found, key=lambda way: way[:2])[2] if found else ""
 
@@ -186,13 +179,12 @@ def _hidden(host: str, address: str, carrier: str, sender: str) -> Management:
     return Management(refusal=Finding(host, found, remedy, carrier, why=why))
 
 
-def _unfit(network: Mapping[str, Any]) -> str:
+def _unfit(network: Network) -> str:
     shown = []
-    for item in network.get("interfaces") or ():
-        name, kind = str(item["name"]), str(item.get("kind") or "")
-        why = "of the fabric" if name in fabric_ports(network) else kind
-        why = "without a link" if item.get("state") in _DOWN else why
-        shown += [f"{address} on {name}{f' ({why})' if why else ''}" for address in _addresses(item)]
+    for item in network.interfaces or ():
+        why = "of the fabric" if item.name in fabric_ports(network) else item.kind or ""
+        why = "without a link" if item.state in _DOWN else why
+        shown += [f"{address} on {item.name}{f' ({why})' if why else ''}" for address in _addresses(item)]
     return f": {', '.join(shown)}" if shown else ": it has no IPv4 address"
 
 

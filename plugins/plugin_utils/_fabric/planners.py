@@ -16,6 +16,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import p
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import ipv4
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.document import plain
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors, refusal, warnings
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import Network
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.bandwidth import Part
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import (
     QOS,
@@ -51,7 +52,7 @@ NOT_WORKING = "The fabric does not work like this:"
 TOO_SLOW = "The fabric is configured, and RDMA over it is not as it should be:"
 NODE = {
     **dict.fromkeys(("rank", "management_address", "login", "cages", "addresses", "environment"), ours),
-    "network": answers.NETWORK,
+    "network": Network.of_dict,
     "rdma": Rdma.of_dict,
 }
 FACTS = {"type": "dict", "required": True}  # per host the fabric fact, as the planner fabric returns it
@@ -95,9 +96,9 @@ def _macs(nodes: Options, facts: Mapping[str, FabricFact]) -> list[str]:
     """Of every interface that the fabric uses, and of the other ports of the cards."""
     found = set()
     for host, fact in facts.items():
-        network = nodes[host].get("network") or {}
-        wanted = {*(rail.netdev for rail in fact.rails), *(network.get("rdma_interfaces") or ())}
-        known = {str(one.get("mac") or "").lower() for one in network.get("interfaces") or () if one["name"] in wanted}
+        network = nodes[host].get("network") or Network()
+        wanted = {*(rail.netdev for rail in fact.rails), *network.rdma_interfaces}
+        known = {(one.mac or "").lower() for one in network.interfaces or () if one.name in wanted}
         found |= known - {""}
     return sorted(found)
 

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import Network as NodeNetwork
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import NetworkInterface, Route
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import Cage, Rdma
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbors import Neighbors
@@ -34,7 +36,7 @@ Found = Callable[..., None]  # (device, found, remedy, severity="error"): a find
 class NodeInput:
     """What is known about one node before the plan.
 
-    ``interfaces`` and ``routes`` are as ``node_info`` returns them, None when they are not known.
+    ``interfaces`` and ``routes`` are None when they are not known.
     """
 
     rank: int
@@ -42,8 +44,8 @@ class NodeInput:
     management_interface: str = ""
     cages: Sequence[Cage] = ()
     absence: str = ""  # why there is no RDMA device, as the discovery says it
-    interfaces: Sequence[Mapping[str, Any]] | None = None
-    routes: Sequence[Mapping[str, Any]] | None = None
+    interfaces: Sequence[NetworkInterface] | None = None
+    routes: Sequence[Route] | None = None
     neighbors: Neighbors = field(default_factory=Neighbors)
     use_cages: str | Sequence[int] = "auto"
     addresses: Mapping[str, str] = field(default_factory=dict)  # netdev or index of a rail: IPv4, prefix optional
@@ -99,13 +101,13 @@ def has_errors(findings: Iterable[Finding]) -> bool:
 
 
 def node_input(host: str, raw: Mapping[str, Any], findings: list[Finding]) -> NodeInput:
-    """From what the role hands over: ``rank``, ``network`` (of ``node_info``), ``rdma`` (:class:`Rdma`), ``neighbors``
+    """From what the role hands over: ``rank``, ``network`` (:class:`Network`), ``rdma`` (:class:`Rdma`), ``neighbors``
     (:class:`Neighbors`), ``management_address`` (the user's word, may be empty), ``cages``, ``addresses``,
     ``environment``.
 
     Adds a finding where no management address can be chosen.
     """
-    network, rdma = raw.get("network") or {}, raw.get("rdma") or Rdma()
+    network, rdma = raw.get("network") or NodeNetwork(), raw.get("rdma") or Rdma()
     chosen = management.choose(host, network, str(raw.get("management_address") or ""))
     if chosen.refusal:
         findings.append(chosen.refusal)
@@ -115,8 +117,8 @@ def node_input(host: str, raw: Mapping[str, Any], findings: list[Finding]) -> No
         management_interface=chosen.interface,
         cages=rdma.cages,
         absence=rdma.message or "",
-        interfaces=network.get("interfaces"),
-        routes=network.get("routes"),
+        interfaces=network.interfaces,
+        routes=network.routes,
         neighbors=raw.get("neighbors") or Neighbors(),
         use_cages=_use_cages(raw.get("cages", "auto")),
         addresses={str(name): str(value) for name, value in (raw.get("addresses") or {}).items()},

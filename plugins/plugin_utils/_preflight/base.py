@@ -16,8 +16,11 @@ from typing import Any, Union
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import NetworkInterface
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import Rdma, RdmaPort
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbors import Neighbors
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Environment, Node
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.reach import Unreached
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.management import (
     Management,
@@ -55,8 +58,8 @@ class Context:
     """What the checks see; a key of caches, which equals only itself.
 
     ``hosts`` maps every host of the group ``sparks`` to its variables, those outside ``--limit`` too; ``broken`` holds
-    variables that could not be evaluated, as ``{host: {name: message}}``. ``nodes`` maps hosts to the ``node`` of
-    ``node_info``; ``failures`` to the message where there is none. ``earlier``: the fabric facts on disk, not
+    variables that could not be evaluated, as ``{host: {name: message}}``. ``nodes``: what was read of
+    each host; ``failures`` to the message where there is none. ``earlier``: the fabric facts on disk, not
     validated. ``reach``: what each host says of the others' management addresses (call ``reach``).
     ``neighbors``: what each host heard over its cables, where it was asked.
     ``followed``: layers that the playbook leaves alone where no earlier run has set them up.
@@ -68,7 +71,7 @@ class Context:
     settings: Settings = field(default_factory=Settings)
     variables: Mapping[str, Variable] = field(default_factory=dict)
     broken: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    nodes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    nodes: Mapping[str, Node] = field(default_factory=dict)
     failures: Mapping[str, str] = field(default_factory=dict)
     earlier: Mapping[str, Any] = field(default_factory=dict)
     followed: frozenset[str] = frozenset()
@@ -95,17 +98,20 @@ class Context:
                 found[host] = fabric_fact.load(document, host)
         return found
 
-    def rdma_ports(self, host: str) -> list[Mapping[str, Any]]:
-        """Ports of RDMA devices as the module ``ibdev2netdev`` returns them; empty where they were not asked for."""
-        return as_list(((self.nodes.get(host) or {}).get("rdma") or {}).get("devices"))
+    def node(self, host: str) -> Node:
+        """One of which nothing is known where the host was not read."""
+        return self.nodes.get(host) or Node()
 
-    def interfaces(self, host: str) -> list[Mapping[str, Any]]:
-        return as_list(((self.nodes.get(host) or {}).get("network") or {}).get("interfaces"))
+    def rdma_ports(self, host: str) -> Sequence[RdmaPort]:
+        """Empty where they were not asked for."""
+        return (self.node(host).rdma or Rdma()).devices
+
+    def interfaces(self, host: str) -> Sequence[NetworkInterface]:
+        return self.node(host).network.interfaces or ()
 
     def management(self, host: str) -> Management:
         """The address at which the other nodes reach it, as access and fabric choose it."""
-        network = (self.nodes.get(host) or {}).get("network") or {}
-        return choose(host, network, str(self.value(host, "fabric_management_address", "") or ""))
+        return choose(host, self.node(host).network, str(self.value(host, "fabric_management_address", "") or ""))
 
     @property
     def head(self) -> str | None:
@@ -123,13 +129,13 @@ Judge = Callable[[Context], Iterable[Finding]]
 # -- small helpers
 
 
-def versions_by_host(context: Context, value: Callable[[str, Mapping[str, Any]], Any]) -> dict[str, list[str]]:
+def versions_by_host(context: Context, value: Callable[[str, Node], str | None]) -> dict[str, list[str]]:
     """``{version: [hosts]}`` of the hosts for which ``value(host, node)`` is known."""
     found: dict[str, list[str]] = {}
     for host, node in context.nodes.items():
         version = value(host, node)
         if version:
-            found.setdefault(str(version), []).append(host)
+            found.setdefault(version, []).append(host)
     return found
 
 
@@ -141,9 +147,12 @@ def environment_path(context: Context, host: str) -> str | None:
 
 def nccl_version(context: Context, host: str) -> str | None:
     """The NCCL that the engine loads: that of its environment, else the package; None when neither is there."""
-    node = context.nodes.get(host) or {}
-    environment = (node.get("environments") or {}).get(environment_path(context, host)) or {}
-    return environment.get("nccl") or (node.get("nccl") or {}).get("system")
+    system = context.node(host).nccl
+    return environment(context, host).nccl or (system.system if system else None)
+
+
+def environment(context: Context, host: str) -> Environment:
+    return context.node(host).environments.get(environment_path(context, host) or "") or Environment()
 
 
 def fabric_interfaces(context: Context, host: str) -> set[str]:
@@ -151,7 +160,7 @@ def fabric_interfaces(context: Context, host: str) -> set[str]:
     document = context.earlier.get(host)
     rails = document.get("rails") if isinstance(document, Mapping) else None
     named = {str(rail.get("netdev")) for rail in as_list(rails) if isinstance(rail, Mapping)}
-    return named | fabric_ports((context.nodes.get(host) or {}).get("network") or {})
+    return named | fabric_ports(context.node(host).network)
 
 
 def as_list(value: Any) -> list[Any]:

@@ -14,11 +14,12 @@ from dataclasses import fields, replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import NetworkInterface
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import drift
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import Rdma, RdmaPort
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import Effective
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.leftover_units import Leftover
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import awx_job
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.images import MIN_RING, MIN_SEVERAL
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import addresses
@@ -34,7 +35,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.bas
     as_list,
     as_network,
     as_version,
-    environment_path,
+    environment,
     fabric_interfaces,
     nccl_version,
     whole,
@@ -50,11 +51,11 @@ def is_docker(name: Any) -> bool:
     return bool(_DOCKER.fullmatch(str(name or "")))
 
 
-def links(context: Context, host: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def links(context: Context, host: str) -> Iterator[tuple[str, RdmaPort]]:
     """``(device, port)`` of the ConnectX halves that have a link."""
     for port in context.rdma_ports(host):
-        if port.get("driver") == "mlx5_core" and port.get("carrier") and port.get("link_layer") != "InfiniBand":
-            yield f"{port.get('rdma_device')} ({port.get('netdev')})", port
+        if port.driver == "mlx5_core" and port.carrier and port.link_layer != "InfiniBand":
+            yield f"{port.rdma_device} ({port.netdev})", port
 
 
 def wants_fabric(context: Context, host: str) -> bool:
@@ -68,25 +69,24 @@ def over_rdma(context: Context, host: str) -> bool:
 def check_subnets(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
         subnets = [n for n in map(as_network, as_list(context.value(host, "fabric_subnets", []))) if n is not None]
-        network = node.get("network") or {}
         own = fabric_interfaces(context, host)
         used: dict[Network, str] = {}
-        for interface in network.get("interfaces") or []:
-            if interface["name"] in own or is_docker(interface["name"]) or interface["name"] == "lo":
+        for interface in node.network.interfaces or ():
+            if interface.name in own or is_docker(interface.name) or interface.name == "lo":
                 continue
-            for item in interface["addresses"]:
-                found = as_network(f"{item['address']}/{item.get('prefix') or ''}".rstrip("/"))
-                if found is not None and item.get("scope") != "link":
-                    used.setdefault(found, f"address {item['address']} on {interface['name']}")
-        for route in network.get("routes") or []:
-            found = as_network(route["dst"])
+            for item in interface.addresses:
+                found = as_network(f"{item.address}/{item.prefix or ''}".rstrip("/"))
+                if found is not None and item.scope != "link":
+                    used.setdefault(found, f"address {item.address} on {interface.name}")
+        for route in node.network.routes or ():
+            found = as_network(route.dst)
             # "throw": a VPN leaves this network to the table main, as it does with the fabric once it is there.
-            ours = route.get("dev") in own or is_docker(route.get("dev")) or route.get("type") == "throw"
+            ours = route.dev in own or is_docker(route.dev) or route.type == "throw"
             # The default route, also in two halves (OpenVPN's redirect-gateway): no other subnet would be outside it,
             # and the fabric's own routes in the table main are narrower.
-            default = 1 if str(route.get("table", "main")) == "main" else 0
+            default = 1 if route.table == "main" else 0
             if found is not None and found.prefixlen > default and not ours and not found.is_link_local:
-                used.setdefault(found, f"route {route['dst']} through {route.get('dev') or route.get('type')}")
+                used.setdefault(found, f"route {route.dst} through {route.dev or route.type}")
         for subnet in subnets:
             for other, what in used.items():
                 if subnet.version == other.version and subnet.overlaps(other):
@@ -100,25 +100,24 @@ def check_rules(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
         if not wants_fabric(context, host):
             continue
-        network = node.get("network") or {}
         subnets = [str(subnet) for subnet in as_list(context.value(host, "fabric_subnets", []))]
-        for rule in network.get("rules") or []:
-            routes = [route for route in network.get("routes") or [] if str(route.get("table")) == rule["table"]]
+        for rule in node.network.rules or ():
+            routes = [route for route in node.network.routes or () if route.table == rule.table]
             # A VPN that lets the local network alone says so with a route that hands it on.
-            spared = {route["dst"] for route in routes if route.get("type") == "throw"}
-            default = next((route for route in routes if route["dst"] == "default"), None)
-            if rule["action"] != "lookup":
-                does = f"ends them ({rule['action']})"
+            spared = {route.dst for route in routes if route.type == "throw"}
+            default = next((route for route in routes if route.dst == "default"), None)
+            if rule.action != "lookup":
+                does = f"ends them ({rule.action})"
             elif default is not None and not _all_within(subnets, spared):
-                does = f"sends them to {default.get('dev') or default.get('type')} (table {rule['table']})"
+                does = f"sends them to {default.dev or default.type} (table {rule.table})"
             else:
                 continue
             yield Finding(
                 host,
-                f"the routing rule {rule.get('priority')} comes before the routes of the fabric, and {does}",
+                f"the routing rule {rule.priority} comes before the routes of the fabric, and {does}",
                 f"Let the VPN leave local networks alone (Tailscale: tailscale set --exit-node-allow-lan-access), or: "
                 f"ip rule add to {subnets[0] if subnets else '<subnet>'} lookup main priority 100, for each subnet",
-                f"ip rule {rule.get('priority')}",
+                f"ip rule {rule.priority}",
             )
 
 
@@ -132,17 +131,15 @@ def _all_within(subnets: Iterable[str], spared: Iterable[str]) -> bool:
 
 def check_management(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
-        interface = (node.get("network") or {}).get("connection_interface")
-        if interface and {interface, *below(str(interface), context.interfaces(host))} & fabric_interfaces(
-            context, host
-        ):
+        interface = node.network.connection_interface
+        if interface and {interface, *below(interface, context.interfaces(host))} & fabric_interfaces(context, host):
             address = context.management(host).address or "the address of the machine's other network"
             yield Finding(
                 host,
                 "Ansible reaches the machine over a fabric interface",
                 f"Write {address} into ansible_host. A name that ends in .local may have led there: mDNS announces the "
                 "fabric, too. On the nodes the layer fabric binds these names to the management addresses",
-                str(interface),
+                interface,
                 # Nothing but the layer fabric touches the interface.
                 severity="error" if "fabric" in context.layers else "info",
             )
@@ -151,7 +148,7 @@ def check_management(context: Context) -> Iterator[Finding]:
 def check_management_address(context: Context) -> Iterator[Finding]:
     owners: dict[str, list[str]] = defaultdict(list)
     for host, node in context.nodes.items():
-        if (node.get("network") or {}).get("interfaces") is None:
+        if node.network.interfaces is None:
             continue  # not read: access and fabric refuse it
         chosen = context.management(host)
         if chosen.refusal:
@@ -278,13 +275,13 @@ def check_docker(context: Context) -> Iterator[Finding]:
     for host in context.nodes:
         carrier = context.management(host).interface
         for interface in context.interfaces(host):
-            if interface["name"] == carrier:
+            if interface.name == carrier:
                 management.update(dict.fromkeys(_networks(interface), "management"))
     for host in context.nodes:
         subnets = as_list(context.value(host, "fabric_subnets", [])) if wants_fabric(context, host) else []
         wanted = {**{n: "fabric" for n in map(as_network, subnets) if n}, **management}
         for interface in context.interfaces(host):
-            if not is_docker(interface["name"]):
+            if not is_docker(interface.name):
                 continue
             for own in _networks(interface):
                 hit = next((item for item in wanted if item.version == own.version and item.overlaps(own)), None)
@@ -292,15 +289,15 @@ def check_docker(context: Context) -> Iterator[Finding]:
                     yield Finding(
                         host,
                         f"Docker's network {own} overlaps the {wanted[hit]} network {hit}",
-                        device=str(interface["name"]),
+                        device=interface.name,
                     )
 
 
-def _networks(interface: Mapping[str, Any]) -> list[Network]:
+def _networks(interface: NetworkInterface) -> list[Network]:
     found = (
-        as_network(f"{item['address']}/{item.get('prefix') or ''}".rstrip("/"))
-        for item in interface.get("addresses") or []
-        if item.get("scope") not in ("link", "host")
+        as_network(f"{item.address}/{item.prefix or ''}".rstrip("/"))
+        for item in interface.addresses
+        if item.scope not in ("link", "host")
     )
     return [item for item in found if item is not None]
 
@@ -324,8 +321,7 @@ _ABSENT = {
 
 def check_nic(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
-        rdma = node.get("rdma") or {}
-        reason = rdma.get("reason")
+        reason = node.rdma.reason if node.rdma else None
         if reason not in _ABSENT or not wants_fabric(context, host):
             continue
         # Without RDMA any netdev will do; where the platform removed the NIC, there is none of those either.
@@ -334,21 +330,17 @@ def check_nic(context: Context) -> Iterator[Finding]:
             yield Finding(host, found, remedy, "ConnectX-7")
 
 
-def _gbps(port: Mapping[str, Any]) -> float:
-    return half_gbps(RdmaPort.of_dict(port))
-
-
 def check_link_100g(context: Context) -> Iterator[Finding]:
     # Two 100G cables per machine carry 200G together: a cabling of its own, if every machine has it.
     cabled = [[port for _device, port in links(context, host)] for host in context.nodes]
     pair = all(
-        {_gbps(port) for port in ports} == {100.0} and len({port.get("phys_port_name") for port in ports}) == 2
+        {half_gbps(port) for port in ports} == {100.0} and len({port.phys_port_name for port in ports}) == 2
         for ports in cabled
         if ports
     )
     for host in context.nodes:
         for device, port in links(context, host):
-            speed = _gbps(port)
+            speed = half_gbps(port)
             if 0 < speed < CABLE_GBPS:
                 yield Finding(
                     host,
@@ -362,8 +354,7 @@ def check_link_100g(context: Context) -> Iterator[Finding]:
 def check_pcie_downtrained(context: Context) -> Iterator[Finding]:
     for host in context.nodes:
         for device, port in links(context, host):
-            pci = port.get("pci") or {}
-            speed, width = pci.get("link_speed_gts"), pci.get("link_width")
+            speed, width = (port.pci.link_speed_gts, port.pci.link_width) if port.pci else (None, None)
             if (speed is not None and speed < HALF_GTS) or (width is not None and width < HALF_LANES):
                 known = [f"{speed:g} GT/s"] if speed is not None else []
                 known += [f"x{width}"] if width is not None else []
@@ -379,15 +370,15 @@ def check_bond(context: Context) -> Iterator[Finding]:
         own = fabric_interfaces(context, host)
         members: dict[str, list[str]] = defaultdict(list)
         for interface in context.interfaces(host):
-            if interface.get("master"):
-                members[str(interface["master"])].append(interface["name"])
+            if interface.master:
+                members[interface.master].append(interface.name)
         for interface in context.interfaces(host):
-            name = interface["name"]
+            name = interface.name
             inside = sorted(own & set(members.get(name, [])))
             # An empty bond is what is left of one: nobody uses it, and it takes its members back when they appear.
-            if inside or (interface.get("kind") == "bond" and not members.get(name)):
+            if inside or (interface.kind == "bond" and not members.get(name)):
                 what = f"holds {', '.join(inside)}" if inside else "is left over, without a member"
-                way = (context.nodes[host].get("network") or {}).get("connection_interface") == name
+                way = context.nodes[host].network.connection_interface == name
                 others = sorted({*members.get(name, [])} - own)
                 if others or way:
                     remedy = (
@@ -401,11 +392,11 @@ def check_bond(context: Context) -> Iterator[Finding]:
                     )
                 yield Finding(
                     host,
-                    f"the {interface.get('kind') or 'bond'} {name} {what}",
+                    f"the {interface.kind or 'bond'} {name} {what}",
                     remedy,
                     name,
                 )
-        for path, names in (context.nodes[host].get("netplan_bonds") or {}).items():
+        for path, names in context.nodes[host].netplan_bonds.items():
             inside = sorted(own & set(names))
             if inside:
                 remedy = (
@@ -420,8 +411,8 @@ def check_duplicate_mac(context: Context) -> Iterator[Finding]:
     for host in context.nodes:
         wanted = fabric_interfaces(context, host) | {context.management(host).interface}
         for interface in context.interfaces(host):
-            if interface["name"] in wanted and interface.get("mac"):
-                owners[str(interface["mac"]).lower()].append((host, interface["name"]))
+            if interface.name in wanted and interface.mac:
+                owners[interface.mac.lower()].append((host, interface.name))
     for mac, places in owners.items():
         hosts = list(dict.fromkeys(host for host, _name in places))
         if len(hosts) > 1 and mac != "00:00:00:00:00:00":
@@ -434,7 +425,7 @@ def check_duplicate_mac(context: Context) -> Iterator[Finding]:
 
 def check_netplan_mode(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
-        for path, mode in (node.get("netplan_modes") or {}).items():
+        for path, mode in node.netplan_modes.items():
             # What packages ship below /lib is theirs.
             if mode and int(mode, 8) & 0o077 and not path.startswith("/lib/"):
                 yield Finding(host, f"its mode is {mode}", f"sudo chmod 600 {path}", path)
@@ -442,8 +433,8 @@ def check_netplan_mode(context: Context) -> Iterator[Finding]:
 
 def check_lldpad(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
-        state = (node.get("units") or {}).get("lldpad.service") or {}
-        if state.get("active") in ("active", "activating", "reloading"):
+        state = node.units.get("lldpad.service")
+        if state and state.active in ("active", "activating", "reloading"):
             yield Finding(host, "lldpad runs", device="lldpad.service")
 
 
@@ -485,8 +476,8 @@ def cables(context: Context) -> Plan | None:
     for host, node in context.nodes.items():
         raw = {
             "rank": whole(context.value(host, "spark_rank")),
-            "network": node.get("network"),
-            "rdma": Rdma.of_dict(node.get("rdma")),
+            "network": node.network,
+            "rdma": node.rdma,
             "neighbors": context.neighbors.get(host),
             "management_address": context.value(host, "fabric_management_address", ""),
             "cages": context.value(host, "fabric_cages", "auto"),
@@ -502,7 +493,7 @@ def fabric_settings(context: Context) -> Settings:
 
 
 def check_cables(context: Context) -> Iterator[Finding]:
-    if any(not (node.get("rdma") or {}).get("cages") for node in context.nodes.values()):
+    if any(not (node.rdma and node.rdma.cages) for node in context.nodes.values()):
         return  # said by check_nic
     made = cables(context)
     if made is None:
@@ -516,11 +507,11 @@ def check_cables(context: Context) -> Iterator[Finding]:
         return
     wrong = [finding for finding in made.findings if finding.severity == "error"]
     off = [
-        str(half.get("netdev"))
+        str(half.netdev)
         for node in context.nodes.values()
-        for cage in node["rdma"]["cages"]
-        for half in cage["halves"]
-        if half.get("admin_up") is False
+        for cage in (node.rdma or Rdma()).cages
+        for half in cage.halves
+        if half.admin_up is False
     ]
     if wrong and off:
         # The layer switches them on for as long as it looks, which preflight must not.
@@ -538,7 +529,7 @@ def check_nccl_conf(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
         fact = context.fact(host)
         ours = fact.environment if fact else {}
-        for path, settings in ((node.get("nccl") or {}).get("settings") or {}).items():
+        for path, settings in (node.nccl.settings if node.nccl else {}).items():
             other = [f"{name}={value}" for name, value in settings.items() if ours.get(name) != value]
             if other:
                 yield Finding(
@@ -556,7 +547,7 @@ def _ring(context: Context, host: str) -> str:
     known = declared if declared != "auto" else fact.topology if fact else ""
     if known:
         return known if known == "ring" else ""
-    cages = [{port.get("phys_port_name") for _device, port in links(context, other)} for other in context.nodes]
+    cages = [{port.phys_port_name for _device, port in links(context, other)} for other in context.nodes]
     return "perhaps" if len(cages) > 2 and all(len(found) > 1 for found in cages) else ""
 
 
@@ -565,7 +556,7 @@ def check_nccl_ring(context: Context) -> Iterator[Finding]:
     remedy = f"Install NCCL {wanted} or later (nvidia-nccl-cu13 in the engine's environment, or the package libnccl2)"
     for host, node in context.nodes.items():
         kind = _ring(context, host)
-        if not kind or not over_rdma(context, host) or ("environments" not in node and "nccl" not in node):
+        if not kind or not over_rdma(context, host) or not (node.environments or node.nccl):
             continue
         version = nccl_version(context, host)
         where = "if this is a ring, it" if kind == "perhaps" else f"the topology {kind}"
@@ -588,9 +579,8 @@ def check_nccl_ring(context: Context) -> Iterator[Finding]:
 def check_nccl_several(context: Context) -> Iterator[Finding]:
     """Of the engine's environment; an image is asked when it is there."""
     wanted = ".".join(map(str, MIN_SEVERAL))
-    for host, node in context.nodes.items():
-        found = (node.get("environments") or {}).get(environment_path(context, host)) or {}
-        version = found.get("nccl")
+    for host in context.nodes:
+        version = environment(context, host).nccl
         several = len(context.nodes) > 1 and not _ring(context, host)
         if several and version and over_rdma(context, host) and as_version(version, 3) < MIN_SEVERAL:
             yield Finding(
@@ -609,15 +599,14 @@ def _drifts(context: Context) -> list[drift.Drift]:
     """What has changed on the nodes since their fabric was verified; several checks share it."""
     made: list[drift.Drift] = []
     for host, node in context.nodes.items():
-        fact, present = context.fact(host), {item["name"]: item for item in context.interfaces(host)}
+        fact, present = context.fact(host), {item.name: item for item in context.interfaces(host)}
         if fact is None or not present:
             continue
         known = replace(fact, host=host)
-        off = {port.get("netdev") for port in context.rdma_ports(host) if port.get("admin_up") is False}
+        off = {port.netdev for port in context.rdma_ports(host) if port.admin_up is False}
         there = [rail for rail in fact.rails if rail.netdev in present]
         now = {rail.netdev: _effective(present[rail.netdev], rail, rail.netdev not in off) for rail in there}
-        gids = None if node.get("gids") is None else [Gid.of_dict(entry) for entry in node["gids"]]
-        made += drift.drift(known, now, gids)
+        made += drift.drift(known, now, node.gids)
     return made
 
 
@@ -625,13 +614,11 @@ def check_one_half_only(context: Context) -> Iterator[Finding]:
     lost = (item for item in _drift(context, drift.HALF) if not item.off)
     yield from _drifted(context, lost, "This run sets it again")
     for item in _off(context):
-        if "rdma" in context.nodes[item.host] and not context.rdma_ports(item.host):
+        if context.nodes[item.host].rdma and not context.rdma_ports(item.host):
             continue  # the whole card is gone: said by check_nic
-        culprits = [one for one in _leftovers(context, item.host) if item.rail.netdev in one["netdevs"]]
-        names = ", ".join(str(one["unit"] or one["file"]) for one in culprits)
-        by = (
-            f" ({names} changes it at every boot: {culprits[0]['line']!r} in {culprits[0]['file']})" if culprits else ""
-        )
+        culprits = [one for one in context.nodes[item.host].leftover_units if item.rail.netdev in one.netdevs]
+        names = ", ".join(one.unit or one.file for one in culprits)
+        by = f" ({names} changes it at every boot: {culprits[0].line!r} in {culprits[0].file})" if culprits else ""
         first = f"{_without(culprits)}; then: " if culprits else ""
         first = first[:1].upper() + first[1:] if first.startswith("take") else first
         yield Finding(
@@ -644,13 +631,9 @@ def _off(context: Context) -> list[drift.Drift]:
     return [] if "fabric" in context.layers else [item for item in _drift(context, drift.HALF) if item.off]
 
 
-def _leftovers(context: Context, host: str) -> list[Mapping[str, Any]]:
-    return as_list(context.nodes[host].get("leftover_units"))
-
-
-def _without(found: Iterable[Mapping[str, Any]]) -> str:
-    units = " ".join(dict.fromkeys(str(one["unit"]) for one in found if one["unit"]))
-    files = ", ".join(dict.fromkeys(str(one["file"]) for one in found if not one["unit"]))
+def _without(found: Iterable[Leftover]) -> str:
+    units = " ".join(dict.fromkeys(one.unit for one in found if one.unit))
+    files = ", ".join(dict.fromkeys(one.file for one in found if not one.unit))
     ways = [f"sudo systemctl disable --now {units}"] if units else []
     return "; ".join([*ways, *([f"take that line out of {files}"] if files else [])])
 
@@ -658,23 +641,23 @@ def _without(found: Iterable[Mapping[str, Any]]) -> str:
 def check_leftover_units(context: Context) -> Iterator[Finding]:
     """Where a half is off because of one, the check one_half_only says it."""
     off = {(item.host, item.rail.netdev) for item in _off(context)}
-    for host in context.nodes:
-        for one in _leftovers(context, host):
-            if not any((host, netdev) in off for netdev in one["netdevs"]):
+    for host, node in context.nodes.items():
+        for one in node.leftover_units:
+            if not any((host, netdev) in off for netdev in one.netdevs):
                 yield Finding(
                     host,
-                    f"it changes {', '.join(one['netdevs'])} at every boot: {one['line']!r} in {one['file']}",
+                    f"it changes {', '.join(one.netdevs)} at every boot: {one.line!r} in {one.file}",
                     f"If it comes from another guide: {_without([one])}",
-                    str(one["unit"] or one["file"]),
+                    one.unit or one.file,
                 )
 
 
 def check_uplink(context: Context) -> Iterator[Finding]:
     """A default route or a lease on a half goes with the layer's change."""
     for host, node in context.nodes.items():
-        network = node.get("network") or {}
         used = _planned_halves(context, host)
-        ways = {str(r.get("dev")) for r in network.get("routes") or [] if r["dst"] == "default" and _main(r)} - {"None"}
+        routes = [route for route in node.network.routes or () if route.dst == "default" and route.table == "main"]
+        ways = {route.dev for route in routes if route.dev}
         spare = sorted(ways - used)
         for netdev in sorted(ways & used):
             goes = "This run takes it away" if "fabric" in context.layers else "The layer fabric takes it away"
@@ -688,23 +671,19 @@ def check_uplink(context: Context) -> Iterator[Finding]:
             yield Finding(host, found, remedy, netdev, severity)
         for interface in context.interfaces(host):
             leased = [
-                f"{item['address']}/{item.get('prefix')}"
-                for item in interface.get("addresses") or []
-                if item.get("dynamic") and item.get("family") == "inet" and item.get("scope") != "link"
+                f"{item.address}/{item.prefix}"
+                for item in interface.addresses
+                if item.dynamic and item.family == "inet" and item.scope != "link"
             ]
-            if leased and interface["name"] in used:
+            if leased and interface.name in used:
                 yield Finding(
                     host,
                     f"a DHCP server has given it {', '.join(leased)}: its cable leads to more than Sparks",
                     "Look where the cable leads. If the switch is meant to have a DHCP server nothing is to be done: "
                     "the layer fabric asks none",
-                    str(interface["name"]),
+                    interface.name,
                     "info",
                 )
-
-
-def _main(route: Mapping[str, Any]) -> bool:
-    return str(route.get("table", "main")) == "main"
 
 
 def _planned_halves(context: Context, host: str) -> set[str]:
@@ -714,22 +693,18 @@ def _planned_halves(context: Context, host: str) -> set[str]:
     if fact is not None and fact.rails:
         return {rail.netdev for rail in fact.rails}
     named = {f"p{cage}" for cage in as_list(cages)}
-    return {
-        str(port.get("netdev"))
-        for _device, port in links(context, host)
-        if not named or port.get("phys_port_name") in named
-    }
+    return {str(port.netdev) for _device, port in links(context, host) if not named or port.phys_port_name in named}
 
 
-def _effective(interface: Mapping[str, Any], rail: fabric_fact.Rail, up: bool) -> Effective:
+def _effective(interface: NetworkInterface, rail: fabric_fact.Rail, up: bool) -> Effective:
     """What ``node_info`` does not tell counts as planned."""
     addresses = [
-        f"{item['address']}/{item.get('prefix') or rail.prefix}"
-        for item in interface.get("addresses") or []
-        if item.get("family") == "inet" and not str(item["address"]).startswith("169.254.")
+        f"{item.address}/{item.prefix or rail.prefix}"
+        for item in interface.addresses
+        if item.family == "inet" and not item.address.startswith("169.254.")
     ]
-    link = interface.get("state") != "DOWN"
-    return Effective(True, up, link, interface.get("mtu") or rail.mtu, tuple(sorted(addresses)))
+    link = interface.state != "DOWN"
+    return Effective(True, up, link, interface.mtu or rail.mtu, tuple(sorted(addresses)))
 
 
 def _drifted(context: Context, found: Iterator[drift.Drift], cured: str) -> Iterator[Finding]:
@@ -751,10 +726,10 @@ def check_foreign_address(context: Context) -> Iterator[Finding]:
         fact = context.fact(host)
         rails = {rail.netdev: rail for rail in fact.rails} if fact and fact.state == "applied" else {}
         for interface in context.interfaces(host):
-            rail = rails.get(str(interface["name"]))
-            for item in interface.get("addresses") or []:
-                if rail is not None and str(item["address"]).startswith("169.254."):
-                    address = f"{item['address']}/{item.get('prefix') or 16}"
+            rail = rails.get(interface.name)
+            for own in interface.addresses:
+                if rail is not None and own.address.startswith("169.254."):
+                    address = f"{own.address}/{own.prefix or 16}"
                     yield Finding(
                         host,
                         f"the interface has the address {address} beside {rail.address}/{rail.prefix}: it has chosen "
@@ -767,26 +742,21 @@ def check_foreign_address(context: Context) -> Iterator[Finding]:
 
 def check_gid_missing(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
-        gids = node.get("gids")
-        if gids is None:
+        if node.gids is None:
             continue
-        present = {item["name"]: item for item in context.interfaces(host)}
+        present = {item.name: item for item in context.interfaces(host)}
         fact = context.fact(host)
         own = {rail.netdev: rail.address for rail in fact.rails} if fact and fact.state == "applied" else {}
         for device, port in links(context, host):
-            netdev = str(port.get("netdev"))
-            table = {
-                str(gid["ipv4"])
-                for gid in gids
-                if gid.get("device") == port.get("rdma_device") and gid.get("version") == 2 and gid.get("ipv4")
-            }
-            for item in (present.get(netdev) or {}).get("addresses") or []:
-                if str(item["address"]) != own.get(netdev, str(item["address"])):
+            netdev = str(port.netdev)
+            table = {gid.ipv4 for gid in node.gids if gid.device == port.rdma_device and gid.version == 2}
+            for item in present[netdev].addresses if netdev in present else ():
+                if item.address != own.get(netdev, item.address):
                     continue  # the check foreign_address says it, and nobody needs its GID
-                if item.get("family") == "inet" and str(item["address"]) not in table:
+                if item.family == "inet" and item.address not in table:
                     yield Finding(
                         host,
-                        f"the interface has {item['address']}, and the RDMA device has no RoCE v2 GID for it",
+                        f"the interface has {item.address}, and the RDMA device has no RoCE v2 GID for it",
                         f"Cycle the link: ip link set {netdev} down; ip link set {netdev} up. If it stays away, reboot",
                         device,
                     )

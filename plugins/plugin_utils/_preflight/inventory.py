@@ -255,8 +255,8 @@ def gateway_wanted(context: Context) -> bool:
     if head is None or context.value(head, "gateway_state") == "absent":
         return False
     # Nothing is known of the head before it has been read.
-    managed = context.nodes.get(head, {}).get("managed", [gateway_names.SET])
-    if "gateway" in context.followed and gateway_names.SET not in managed:
+    node = context.nodes.get(head)
+    if "gateway" in context.followed and node is not None and gateway_names.SET not in node.managed:
         return False
     return bool(context.value(head, "gateway_listen", []))
 
@@ -265,8 +265,7 @@ def gateway_listeners(context: Context) -> list[tuple[int, str, list[str]]]:
     """(port, variable, addresses) where the gateway listens, as far as the head's interfaces are known."""
     head = context.head or ""
     interfaces = {
-        item["name"]: [str(one["address"]) for one in as_list(item.get("addresses")) if one.get("scope") != "link"]
-        for item in context.interfaces(head)
+        item.name: [one.address for one in item.addresses if one.scope != "link"] for item in context.interfaces(head)
     }
     addresses: list[str] = []
     for item in map(str, as_list(context.value(head, "gateway_listen", []))):

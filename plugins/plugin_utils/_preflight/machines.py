@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import listening, paths, ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import listeners
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Node
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import early
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import reached
@@ -22,7 +22,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.bas
     GIB,
     Context,
     Judge,
-    as_list,
     as_version,
     environment_path,
     nccl_version,
@@ -75,42 +74,39 @@ MIN_ENGINE_PYTHON = (3, 11)  # vLLM's wheels, see roles/engine/defaults/main.yml
 
 def check_root(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
-        if node.get("uid") != 0:
-            yield Finding(host, f"tasks run with user id {node.get('uid')}, not as root")
+        if node.uid != 0:
+            yield Finding(host, f"tasks run with user id {node.uid}, not as root")
 
 
 def check_systemd(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
-        if not node.get("systemd"):
+        if not node.systemd:
             yield Finding(host, "systemd is not the init system")
 
 
 def check_python(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
-        python = node.get("python") or {}
-        version = str(python.get("version") or "")
+        version = node.python.version
         if version and as_version(version) < (3, 9):
-            yield Finding(
-                host, f"Python is {version}, at least 3.9 is needed", device=str(python.get("executable") or "")
-            )
+            yield Finding(host, f"Python is {version}, at least 3.9 is needed", device=node.python.executable)
 
 
 def check_gb10(context: Context) -> Iterator[Finding]:
     if not context.settings.require_gb10:
         return
     for host, node in context.nodes.items():
-        machine = node.get("machine") or {}
-        if not machine.get("is_gb10"):
-            seen = [f"GPU {machine['gpu']}" if machine.get("gpu") else "no NVIDIA GPU found"]
-            seen += [str(machine[key]) for key in ("vendor", "product") if machine.get(key)]
+        machine = node.machine
+        if not machine.is_gb10:
+            seen = [f"GPU {machine.gpu}" if machine.gpu else "no NVIDIA GPU found"]
+            seen += [words for words in (machine.vendor, machine.product) if words]
             yield Finding(
                 host,
                 f"this is no GB10 machine ({', '.join(seen)})",
                 "If it is one, look at nvidia-smi; for other hardware set preflight_require_gb10: false",
             )
-        elif node.get("arch") != "aarch64":
+        elif node.arch != "aarch64":
             yield Finding(
-                host, f"the architecture is {node.get('arch')}, a GB10 is aarch64", "Install DGX OS for this machine"
+                host, f"the architecture is {node.arch}, a GB10 is aarch64", "Install DGX OS for this machine"
             )
 
 
@@ -121,7 +117,7 @@ SIZES_DIFFER = 0.1  # of the larger one; kernels and firmware keep a few GiB, on
 
 def _totals(context: Context) -> dict[str, float]:
     """GiB by host, where it was read."""
-    totals = {host: (node.get("memory") or {}).get("total") for host, node in context.nodes.items()}
+    totals = {host: node.memory.total for host, node in context.nodes.items()}
     return {host: total / GIB for host, total in totals.items() if total is not None}
 
 
@@ -150,31 +146,31 @@ def check_memory_differs(context: Context) -> Iterator[Finding]:
 def check_disk(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
         seen = set()
-        for path, space in (node.get("paths") or {}).items():
+        for path, space in node.paths.items():
             # What is there already, a shared environment mounted read-only for one, has its space.
-            if space.get("exists") and path != paths.STATE:
+            if space.exists and path != paths.STATE:
                 continue
             # Paths on one file system are one finding.
-            system = (space.get("total"), space.get("free"), space.get("read_only"))
+            system = (space.total, space.free, space.read_only)
             if system in seen:
                 continue
             seen.add(system)
             least = context.settings.min_disk_gib
-            if space.get("read_only"):
+            if space.read_only:
                 yield Finding(
                     host, "the file system is read-only", "Remount it writable; if the kernel did it, see dmesg", path
                 )
-            elif path != paths.STATE and space.get("free") is not None and space["free"] < least * GIB:
+            elif path != paths.STATE and space.free is not None and space.free < least * GIB:
                 yield Finding(
                     host,
-                    f"{space['free'] / GIB:.1f} GiB free, at least {least:g} GiB needed",
+                    f"{space.free / GIB:.1f} GiB free, at least {least:g} GiB needed",
                     "Free some space, put the path on a larger disk, or lower preflight_min_disk_gib",
                     path,
                 )
 
 
 def check_clock(context: Context) -> Iterator[Finding]:
-    offsets = {h: n["clock_offset"] for h, n in context.nodes.items() if n.get("clock_offset") is not None}
+    offsets = {h: n.clock_offset for h, n in context.nodes.items() if n.clock_offset is not None}
     if len(offsets) < 2:
         return
     ordered = sorted(offsets.values())
@@ -202,8 +198,7 @@ def wanted_commands(context: Context, host: str) -> dict[str, str]:
 def check_commands(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
         needed = wanted_commands(context, host)
-        present = node.get("commands") or {}
-        missing = sorted(name for name in needed if not present.get(name))
+        missing = sorted(name for name in needed if not node.commands.get(name))
         if missing:
             packages = " ".join(sorted({needed[name] for name in missing}))
             yield Finding(host, f"not installed: {', '.join(missing)}", f"sudo apt-get install {packages}")
@@ -216,8 +211,8 @@ def check_compiler(context: Context) -> Iterator[Finding]:
     """Of the engine's environment on a Spark: an image has its own, or what it needs compiled."""
     for host, node in context.nodes.items():
         contained = context.value(host, "engine_runtime", "") == "container"
-        asked = [path for name, path in (node.get("commands") or {}).items() if name in NVCC]
-        if contained or not asked or any(asked) or not (node.get("machine") or {}).get("is_gb10"):
+        asked = [path for name, path in node.commands.items() if name in NVCC]
+        if contained or not asked or any(asked) or not node.machine.is_gb10:
             continue
         yield Finding(host, f"there is no nvcc (neither in PATH nor as {NVCC[1]})")
 
@@ -239,20 +234,20 @@ def check_clones(context: Context) -> Iterator[Finding]:
     ):
         owners: dict[str, list[str]] = defaultdict(list)
         for host, node in context.nodes.items():
-            if node.get(key):
-                owners[str(node[key])].append(host)
+            if getattr(node, key):
+                owners[getattr(node, key)].append(host)
         for value, hosts in owners.items():
             if len(hosts) > 1:
                 yield Finding(", ".join(hosts), f"{name} is {value} on {len(hosts)} machines: {why}", remedy)
 
 
 def check_firmware_differs(context: Context) -> Iterator[Finding]:
-    def firmware(host: str, _node: Mapping[str, Any]) -> str:
-        return ", ".join(sorted({str(port["firmware"]) for port in context.rdma_ports(host) if port.get("firmware")}))
+    def firmware(host: str, _node: Node) -> str:
+        return ", ".join(sorted({port.firmware for port in context.rdma_ports(host) if port.firmware}))
 
     for name, value in (
-        ("kernel", lambda _host, node: node.get("kernel")),
-        ("NVIDIA driver", lambda _host, node: node.get("nvidia_driver")),
+        ("kernel", lambda _host, node: node.kernel),
+        ("NVIDIA driver", lambda _host, node: node.nvidia_driver),
         ("ConnectX firmware", firmware),
         ("NCCL", lambda host, _node: nccl_version(context, host)),
     ):
@@ -268,12 +263,12 @@ def check_firmware_differs(context: Context) -> Iterator[Finding]:
 
 def check_cma(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
-        memory = node.get("memory") or {}
+        memory = node.memory
         # Seen with kernel 7.0.0-1019-nvidia: KHO scratch stays behind as CMA, and memory cannot be registered for RDMA.
-        if memory.get("cma_total") == 0 and (memory.get("cma_free") or 0) > 0:
+        if memory.cma_total == 0 and (memory.cma_free or 0) > 0:
             yield Finding(
                 host,
-                f"the kernel {node.get('kernel')} keeps {memory['cma_free'] / GIB:.1f} GiB as CMA unaccounted for"
+                f"the kernel {node.kernel} keeps {(memory.cma_free or 0) / GIB:.1f} GiB as CMA unaccounted for"
                 " (CmaTotal 0, CmaFree above 0)",
             )
 
@@ -283,18 +278,18 @@ def check_ports(context: Context) -> Iterator[Finding]:
         return
     wanted = wanted_ports(context)
     for host, node in context.nodes.items():
-        for listener in node.get("listening") or []:
-            place = host, listener.get("port")
-            if place not in wanted or str(listener.get("unit") or "").startswith(listening.OURS):
+        for listener in node.listening or ():
+            place = host, listener.port
+            if place not in wanted or (listener.unit or "").startswith(listening.OURS):
                 continue
             name, addresses = wanted[place]
-            if not any(listeners.collide(str(listener.get("address")), address) for address in addresses):
+            if not any(listeners.collide(listener.address, address) for address in addresses):
                 continue
-            process = listener.get("process") or "an unknown process"
-            unit = f" of {listener['unit']}" if listener.get("unit") else ""
+            process = listener.process or "an unknown process"
+            unit = f" of {listener.unit}" if listener.unit else ""
             yield Finding(
                 host,
-                f"port {place[1]} ({name}) is taken by {process}{unit} at {listener.get('address')}",
+                f"port {place[1]} ({name}) is taken by {process}{unit} at {listener.address}",
                 "Stop it, or give it another port: these of Ray are fixed"
                 if place[1] in ports.RAY_RANGE
                 else f"Stop it, or set {name} to a free port",
@@ -303,12 +298,11 @@ def check_ports(context: Context) -> Iterator[Finding]:
 
 def check_limits(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
-        have = node.get("limits") or {}
-        if have.get("can_raise") is not False or context.value(host, "os_stabilization_limits") is False:
+        have = node.limits
+        if have.can_raise is not False or context.value(host, "os_stabilization_limits") is False:
             continue
-        for key, unit, scale in (("memlock", "KiB", 1024), ("nofile", "files", 1)):
+        for key, most, unit, scale in (("memlock", have.memlock, "KiB", 1024), ("nofile", have.nofile, "files", 1)):
             wanted = str(context.value(host, f"os_stabilization_{key}", "")).rpartition(":")[2]
-            most = have.get(key)
             if most is None or most < 0 or (whole(wanted) and whole(wanted) * scale <= most):
                 continue
             if wanted == "unlimited" or whole(wanted):
@@ -323,20 +317,20 @@ def check_limits(context: Context) -> Iterator[Finding]:
 
 def check_engine_python(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
-        versions = node.get("interpreters") or {}
+        versions = node.interpreters
         path = environment_path(context, host)
-        state = (node.get("environments") or {}).get(path)
+        state = node.environments.get(path or "")
         if path is None or state is None:
             continue
-        if state.get("distrusted"):
+        if state.distrusted:
             yield Finding(
                 host,
-                f"{state['distrusted']}: who can change the engine's Python environment would be root at the next run",
+                f"{state.distrusted}: who can change the engine's Python environment would be root at the next run",
                 "Give it to root (sudo chown -R root:root), or name the account as spark_service_user",
                 path,
             )
             continue
-        made = bool(state.get("exists"))
+        made = state.exists
         program = f"{path}/bin/python" if made else str(context.value(host, "engine_python", "python3"))
         if program not in versions:
             continue
@@ -398,22 +392,22 @@ def _lock(context: Context, host: str) -> tuple[str, str] | None:
 
 def check_gpu(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
-        if "gpu" not in node:
+        state = node.gpu
+        if state is None:
             continue
-        state = node["gpu"] or {}
-        if not state.get("checked"):
+        if not state.checked:
             yield Finding(
                 host,
-                f"not checked: whether CUDA can use the GPU ({state.get('message') or 'no answer'})",
+                f"not checked: whether CUDA can use the GPU ({state.message or 'no answer'})",
                 "Install the NVIDIA driver with libcuda.so.1, if this machine has an NVIDIA GPU",
                 severity="info",
             )
-        elif not state.get("ok"):
-            code = "" if state.get("code") is None else f" (error {state['code']})"
+        elif not state.ok:
+            code = "" if state.code is None else f" (error {state.code})"
             yield Finding(
                 host,
-                f"cuInit fails, whatever nvidia-smi says: {state.get('message') or 'no reason given'}{code}",
-                device=str((node.get("machine") or {}).get("gpu") or "GPU"),
+                f"cuInit fails, whatever nvidia-smi says: {state.message or 'no reason given'}{code}",
+                device=node.machine.gpu or "GPU",
             )
 
 
@@ -424,12 +418,10 @@ SLOW_MHZ = 1000
 
 def check_gpu_slow(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
-        if "clocks" not in node:
-            continue
-        state, device = node["clocks"], str((node.get("machine") or {}).get("gpu") or "GPU")
-        if state is None and not (node.get("gpu") or {}).get("checked"):
-            continue  # the check `gpu` says it
+        state, device = node.clocks, node.machine.gpu or "GPU"
         if state is None:
+            if not node.unread("clocks") or node.gpu is None or not node.gpu.checked:
+                continue  # the check `gpu` says it
             yield Finding(
                 host,
                 "not checked: whether the GPU is slowed down (nvidia-smi does not tell its clock)",
@@ -438,12 +430,12 @@ def check_gpu_slow(context: Context) -> Iterator[Finding]:
                 severity="info",
             )
             continue
-        busy, mhz, celsius = (state.get(name) for name in ("busy", "mhz", "celsius"))
-        at = f" at {celsius} degrees Celsius" if celsius is not None else ""
-        if state.get("slowed"):
+        busy, mhz = state.busy, state.mhz
+        at = f" at {state.celsius} degrees Celsius" if state.celsius is not None else ""
+        if state.slowed:
             yield Finding(
                 host,
-                f"the GPU holds its clock down now: {', '.join(state['slowed'])}{at}",
+                f"the GPU holds its clock down now: {', '.join(state.slowed)}{at}",
                 "Give the machine air on all sides, and use the power supply that came with it; a lower highest clock "
                 "keeps it cooler until the next boot: sudo nvidia-smi -lgc 0,2000 (nvidia-smi -rgc takes it back)",
                 device,
@@ -462,16 +454,16 @@ def _journal(
     context: Context, kind: str, found: str, remedy: str, *, missing: bool | None = None, severity: str = "error"
 ) -> Iterator[Finding]:
     for host, node in context.nodes.items():
-        for entry in node.get("kernel_log") or []:
-            if entry["kind"] == kind and missing in (None, entry.get("missing")):
-                times = f" ({entry['count']} lines)" if entry["count"] > 1 else ""
-                text = f"{found} in this boot: {entry['line']}{times}"
-                yield Finding(host, text, remedy, entry["device"], severity)
+        for entry in node.kernel_log or ():
+            if entry.kind == kind and missing in (None, entry.missing):
+                times = f" ({entry.count} lines)" if entry.count > 1 else ""
+                text = f"{found} in this boot: {entry.line}{times}"
+                yield Finding(host, text, remedy, entry.device, severity)
 
 
 def check_pcie_error(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
-        if "kernel_log" in node and node["kernel_log"] is None:
+        if node.unread("kernel_log"):
             yield Finding(
                 host,
                 "not checked: fatal PCIe errors and lost devices (journalctl -k does not answer)",
@@ -502,19 +494,19 @@ def check_low_power(context: Context) -> Iterator[Finding]:
 
 def check_session(context: Context) -> Iterator[Finding]:
     for host, node in context.nodes.items():
-        profile = node.get("session") or {}
-        users, uuid = as_list(profile.get("users")), str(profile.get("uuid"))
+        profile = node.session
         stays = context.value(host, "os_stabilization_headless", "boot") == "off"
-        if stays or not (users or profile.get("secret")):
+        if stays or profile is None or not (profile.users or profile.secret):
             continue
-        whose = f"belongs to {', '.join(map(str, users))}" if users else "has its password from a user's session"
+        whose = f"belongs to {', '.join(profile.users)}" if profile.users else "has its password from a user's session"
         yield Finding(
             host,
             f"the connection that Ansible comes over {whose}, so it may not come up without the desktop",
-            f"sudo nmcli connection modify {uuid} connection.permissions '' 802-11-wireless-security.psk-flags 0, then "
-            f"give it the password: sudo nmcli --ask connection up {uuid}. Or keep the desktop: "
+            f"sudo nmcli connection modify {profile.uuid} connection.permissions '' "
+            "802-11-wireless-security.psk-flags 0, then give it the password: sudo nmcli --ask connection up "
+            f"{profile.uuid}. Or keep the desktop: "
             'os_stabilization_headless: "off"',
-            str(profile.get("interface")),
+            profile.interface,
         )
 
 

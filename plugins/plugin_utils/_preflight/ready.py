@@ -15,7 +15,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import fabric as preflight_fabric
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
     Context,
-    environment_path,
+    environment,
     whole,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.rule import MODELS
@@ -74,7 +74,8 @@ def check_model_disk(context: Context) -> Iterator[Finding]:
         if not missing or any(_there(context, host, model.partial) for model in own):
             continue
         first = own[0]  # all are in one directory
-        free = ((node.get("paths") or {}).get(first.cache) or {}).get("free")
+        disk = node.paths.get(first.cache)
+        free = disk.free if disk else None
         needed = sum(model.gb for model in missing.values()) * GB
         if free is not None and free < needed:
             names = ", ".join(model.name for model in missing.values())
@@ -94,10 +95,10 @@ def sentence(context: Context) -> str:
     if not wanted:
         return f"Ready: {', '.join(parts)}"
     missing = [model for model in wanted if model.cache and not _there(context, model.host, model.cache)]
-    bare = {model.host for model in wanted if not model.container and not _environment(context, model.host)}
+    bare = {model.host for model in wanted if not model.container and not environment(context, model.host).exists}
     load = max(sum(model.share for model in wanted if model.host == host) for host in {model.host for model in wanted})
     minutes = expected_speed.run_minutes(load, environment=bool(bare))
-    runs = any(node.get("engine_units") for node in context.nodes.values())
+    runs = any(node.engine_units for node in context.nodes.values())
     brought = "artifacts" in context.layers and context.value(context.head or "", "artifacts_state") != "absent"
     more = _bring(wanted, missing) if brought else _download(missing, count)
     parts.append(f"{'up to' if runs else 'about'} {minutes:.0f} minutes{more}")
@@ -148,9 +149,5 @@ def _fabric(context: Context) -> list[str]:
 
 
 def _there(context: Context, host: str, path: str) -> bool:
-    return bool(((context.nodes[host].get("paths") or {}).get(path) or {}).get("exists"))
-
-
-def _environment(context: Context, host: str) -> bool:
-    found = (context.nodes[host].get("environments") or {}).get(environment_path(context, host)) or {}
-    return bool(found.get("exists"))
+    disk = context.nodes[host].paths.get(path)
+    return disk is not None and disk.exists

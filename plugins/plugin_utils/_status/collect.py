@@ -14,6 +14,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import p
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import flag, number, url, words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan, ServicePlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import start_times
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Node
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Each, Maybe, Only, Shape
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status.summary import (
@@ -75,7 +76,6 @@ OWN = (
     "gateway_keys",
 )
 SLOW_S = 5.0  # an engine that serves already answers sooner
-ADDRESSES = Only({"node": Only({"network": answers.NETWORK})})
 
 Known = Mapping[str, Mapping[str, Any]]  # host -> variable of READ -> value
 
@@ -269,12 +269,9 @@ def _reachable(url: str, host: str) -> str:
     return url
 
 
-def interfaces(info: Any) -> dict[str, list[str]]:
+def interfaces(node: Node) -> dict[str, list[str]]:
     """IPv4 addresses by interface."""
-    network = ((info or {}).get("node") or {}).get("network") or {}
     return {
-        str(link["name"]): [
-            str(one["address"]) for one in link["addresses"] if ipaddress.ip_address(one["address"]).version == 4
-        ]
-        for link in network.get("interfaces") or ()
+        link.name: [one.address for one in link.addresses if ipaddress.ip_address(one.address).version == 4]
+        for link in node.network.interfaces or ()
     }

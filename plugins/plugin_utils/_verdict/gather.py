@@ -8,67 +8,69 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import RdmaPort
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Clocks, Node
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Link, Machine, Service
 
 GIB = 2**30
 BUDGET = ("weights", "overhead", "activations", "kv_needed")  # of a rank's memory
-Info = Mapping[str, Mapping[str, Any]]  # node_info by host
+Nodes = Mapping[str, Node]  # by host
 
 
-def machines(info: Info, facts: Mapping[str, FabricFact], plans: Mapping[str, NodePlan]) -> list[Machine]:
+def machines(nodes: Nodes, facts: Mapping[str, FabricFact], plans: Mapping[str, NodePlan]) -> list[Machine]:
     found = []
-    for host, node in info.items():
+    for host, node in nodes.items():
         here = plans[host].here if host in plans else ()
         memory = {
             name: round(sum(getattr(one.memory, name) for one in here) / GIB, 1)
             for name in BUDGET
             if any(getattr(one.memory, name) for one in here)
         }
-        total = int((node.get("memory") or {}).get("total") or 0)
         found.append(
             Machine(
                 host,
                 facts[host].rank if host in facts else 0,
                 _facts(node),
                 planned_gib=round(sum(one.memory.budget for one in here) / GIB, 1),
-                total_gib=round(total / GIB, 1),
+                total_gib=round((node.memory.total or 0) / GIB, 1),
                 memory=memory,
             )
         )
     return sorted(found, key=lambda one: (one.rank, one.host))
 
 
-def _facts(node: Mapping[str, Any]) -> dict[str, str]:
-    system, dgx, clocks = node.get("os") or {}, node.get("dgx") or {}, node.get("clocks") or {}
-    devices = (node.get("rdma") or {}).get("devices") or ()
+def _facts(node: Node) -> dict[str, str]:
+    clocks = node.clocks or Clocks()
     seen = {
-        "machine": (node.get("machine") or {}).get("product"),
-        "gpu": (node.get("machine") or {}).get("gpu"),
-        "os": system.get("pretty_name") or system.get("PRETTY_NAME") or " ".join(map(str, system.values())),
-        "dgx": " ".join(map(str, dgx.values())),
-        "kernel": node.get("kernel"),
-        "driver": node.get("nvidia_driver"),
-        "firmware": ", ".join(sorted({str(one["firmware"]) for one in devices if one.get("firmware")})),
-        "nccl": (node.get("nccl") or {}).get("system"),
-        "clock": f"{clocks['mhz']} MHz" if clocks.get("mhz") is not None else "",
-        "temperature": f"{clocks['celsius']} C" if clocks.get("celsius") is not None else "",
+        "machine": node.machine.product,
+        "gpu": node.machine.gpu,
+        "os": node.os.get("pretty_name") or " ".join(node.os.values()),
+        "dgx": " ".join((node.dgx or {}).values()),
+        "kernel": node.kernel,
+        "driver": node.nvidia_driver,
+        "firmware": ", ".join(sorted({one.firmware for one in _devices(node) if one.firmware})),
+        "nccl": node.nccl.system if node.nccl else "",
+        "clock": "" if clocks.mhz is None else f"{clocks.mhz} MHz",
+        "temperature": "" if clocks.celsius is None else f"{clocks.celsius} C",
     }
-    return {name: str(value) for name, value in seen.items() if value}
+    return {name: value for name, value in seen.items() if value}
 
 
-def links(info: Info, facts: Mapping[str, FabricFact]) -> list[Link]:
+def _devices(node: Node) -> Sequence[RdmaPort]:
+    return node.rdma.devices if node.rdma else ()
+
+
+def links(nodes: Nodes, facts: Mapping[str, FabricFact]) -> list[Link]:
     """As the node is now, where preflight has read its devices, else as the fabric was verified."""
     found = []
     for host, fact in facts.items():
-        devices = ((info.get(host) or {}).get("rdma") or {}).get("devices") or ()
-        now = {str(one["rdma_device"]): one for one in devices if one.get("rdma_device")}
+        now = {one.rdma_device: one for one in _devices(nodes.get(host) or Node())}
         for rail in fact.rails:
-            seen = now.get(rail.rdma_device, {})
-            rate, mtu = seen.get("rate_gbps"), seen.get("mtu")
+            seen = now.get(rail.rdma_device)
+            rate, mtu = (seen.rate_gbps, seen.mtu) if seen else (None, None)
             found.append(
                 Link(
                     host,

@@ -21,6 +21,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import flag
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Info
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import read as read_node
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
     PLAYBOOKS,
     UNKNOWN,
@@ -49,14 +51,17 @@ ROOT = Path(__file__).resolve().parents[3]  # of the collection
 LONGEST_S = 86400.0  # of a run
 
 
-def _fact(document: Any, name: str) -> Any:
-    """None for one that cannot be used: preflight says so, and what else the run knows is shown."""
-    with contextlib.suppress(SparkError):
-        return answers.FACT.read(document, name)
-    return None
+INFO = Document(read_node)
 
 
-INFO = Only({"node": answers.NODE, "fact": Document(_fact)})
+def known_facts(info: Mapping[str, Info | None]) -> dict[str, FabricFact]:
+    """Without those that cannot be used: preflight says so, and what else the run knows is shown."""
+    found = {}
+    for host, told in info.items():
+        with contextlib.suppress(SparkError):
+            if told is not None and told.fact:
+                found[host] = fabric_fact.load(told.fact, host)
+    return found
 
 
 def part(**found: Sequence[Any]) -> dict[str, Any]:
@@ -65,14 +70,10 @@ def part(**found: Sequence[Any]) -> dict[str, Any]:
 
 
 def judge(options: Options) -> dict[str, Any]:
-    info = {host: told["node"] for host, told in options["info"].items() if told and told.get("node")}
-    facts = {
-        host: fabric_fact.load(told["fact"], host)
-        for host, told in options["info"].items()
-        if told and told.get("fact")
-    }
+    nodes = {host: told.node for host, told in options["info"].items() if told}
+    facts = known_facts(options["info"])
     plans = {host: one for host, one in options["plans"].items() if one and host in options["info"]}
-    began = _began(info)
+    began = _began(nodes)
     # A cluster is called by its head, also where that does not answer, or its fact cannot be read.
     known = Run(
         cluster=options["head"],
@@ -81,8 +82,8 @@ def judge(options: Options) -> dict[str, Any]:
         seconds=round(max(time.time() - began, 0.0), 1),
         release=release(),
         topology=_topology(facts),
-        machines=tuple(gather.machines(info, facts, plans)),
-        links=tuple(gather.links(info, facts)),
+        machines=tuple(gather.machines(nodes, facts, plans)),
+        links=tuple(gather.links(nodes, facts)),
         services=tuple(gather.services(plans)),
     )
     run = _with(known, options["parts"])
@@ -124,14 +125,10 @@ def _once(verdicts: Sequence[Verdict]) -> list[Verdict]:
     return list(found.values())
 
 
-def _began(info: gather.Info) -> float:
+def _began(nodes: gather.Nodes) -> float:
     """When preflight asked, by the controller's clock. A machine that lies about it makes no run of the future."""
     now = time.time()
-    times = (
-        float(node["time"]) - float(node["clock_offset"])
-        for node in info.values()
-        if node.get("time") and node.get("clock_offset") is not None
-    )
+    times = (node.time - node.clock_offset for node in nodes.values() if node.time and node.clock_offset is not None)
     return max((began for began in times if now - LONGEST_S < began <= now), default=now)
 
 
@@ -166,7 +163,7 @@ def make(options: Options) -> dict[str, Any]:
     made = judge({**options, "parts": parts})
     started = any(told.get("changed") for told in options["keeper"].values())
     measured = any(one["test"] != "ping" for one in made["run"]["rdma"])
-    first = not any((told.get("node") or {}).get("verdicts") for told in options["info"].values())
+    first = not any(told.node.verdicts for told in options["info"].values() if told)
     # site.yml without a change asks an answer of each service, and measures nothing: nothing new to keep.
     return {**made, "keep": options["playbook"] != "site" or measured or (asked and (started or first))}
 
@@ -182,9 +179,8 @@ def verify(options: Options) -> dict[str, Any]:
         filters=options["filters"],
         gateway=options["gateway"],
         neighbors={
-            host: {rail.rdma_device: rail.neighbor for rail in fabric_fact.load(told["fact"], host).rails}
-            for host, told in options["info"].items()
-            if told.get("fact")
+            host: {rail.rdma_device: rail.neighbor for rail in fact.rails}
+            for host, fact in known_facts(options["info"]).items()
         },
     )
     observed = {host: one[0] for host, one in options["observed"].items() if not isinstance(one, str)}

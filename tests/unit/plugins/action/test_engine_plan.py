@@ -202,7 +202,7 @@ def test_several_services_are_refused_all_at_once():
     [
         (([], []), True),
         ((["sparkmatrix-engine.service"], []), False),  # a worker of Ray has no unit of the engine
-        (([], None), False),  # not asked
+        (([], None), False),  # not read
     ],
 )
 def test_available_memory_counts_while_no_engine_is_installed(units, refused):
@@ -212,7 +212,9 @@ def test_available_memory_counts_while_no_engine_is_installed(units, refused):
             "spark_fabric": fact(rank, 2),
             "spark_node_info": {
                 "node": {"memory": {"total": 119 * gib, "available": 60 * gib}, "engine_units": units[rank]}
-            },
+            }
+            if units[rank] is not None
+            else {},
         }
         for rank in range(2)
     }

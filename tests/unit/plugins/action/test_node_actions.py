@@ -94,7 +94,7 @@ def test_doctor_gets_every_finding_with_its_check_and_no_refusal():
     result = judge(hosts, phase="hosts", layers=["verify"], report=True)
     assert not result.get("failed") and "warnings" not in result
     found = [(one["check"], one["host"], one["severity"]) for one in result["findings"]]
-    assert found == [("reached", "spark1", "error"), ("reached", "spark2", "error")]
+    assert found == [("not_answering", "spark1", "error"), ("not_answering", "spark2", "error")]
     assert result["checks"] > 20
     assert judge(hosts, phase="hosts", layers=["verify"])["failed"]
 

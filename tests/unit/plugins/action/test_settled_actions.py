@@ -130,7 +130,7 @@ def after_preflight(**more):
 
 
 def judged(*nodes):
-    return {"spark_preflight": {"alike": settled.alike(nodes)}}
+    return {"spark_preflight": {"alike": settled.alike((node or {}).get("settled") for node in nodes)}}
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -202,9 +202,9 @@ def test_a_secret_that_one_node_has_not_is_asked_for_on_all(another):
 
 
 def test_a_qos_profile_is_looked_for_unless_no_node_has_any_of_it():
-    none = {"settled": {"qos": True}}
+    none = {"qos": True}
     assert settled.alike([none, none])["qos"] is True
-    for other in (None, {}, {"settled": None}, {"settled": {"qos": False}}, {"settled": {"qos": "yes"}}):
+    for other in (None, {}, {"qos": False}, {"qos": "yes"}):
         assert settled.alike([none, other])["qos"] is False
 
 

@@ -79,8 +79,8 @@ def test_listeners_are_traced_to_their_unit(node):
     (Path(node.root) / "proc/400/fd").mkdir(parents=True)
     found = listening.listening(node, [8000])
     assert found == [
-        {"port": 22, "address": "0.0.0.0", "pid": None, "process": None, "unit": None},
-        {"port": 8000, "address": "0.0.0.0", "pid": 300, "process": "ray", "unit": "sparkmatrix-ray.service"},
+        listening.Listener(22, "0.0.0.0"),
+        listening.Listener(8000, "0.0.0.0", 300, "ray", "sparkmatrix-ray.service"),
     ]
 
 

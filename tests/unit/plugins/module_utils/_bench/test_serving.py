@@ -10,7 +10,7 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._bench import serving, surroundings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._bench.generator import Generator, Outcome, Repetition
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_health import Clocks
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Clocks
 from fake_engine import KEY, MODEL, fake_engine
 from module_runner import run_call
 

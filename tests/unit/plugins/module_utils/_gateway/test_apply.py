@@ -20,6 +20,7 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.listening import Listener
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import apply as gateway_apply
@@ -250,15 +251,15 @@ def test_what_is_missing_is_named(fake: Fake) -> None:
 @pytest.mark.parametrize(
     ("listener", "refused"),
     [
-        ({"port": 8443, "address": "0.0.0.0", "process": "caddy", "unit": "caddy.service"}, True),
-        ({"port": 8081, "address": "127.0.0.1", "process": None, "unit": None}, True),
-        ({"port": 8443, "address": "192.0.2.7", "process": "caddy", "unit": None}, False),
-        ({"port": 8443, "address": "0.0.0.0", "process": "nginx", "unit": names.UNIT}, False),
-        ({"port": 8443, "address": "127.0.0.1", "process": "caddy", "unit": None}, False),
-        ({"port": 8081, "address": "192.0.2.1", "process": "caddy", "unit": None}, False),
-        ({"port": 8443, "address": "::", "process": "caddy", "unit": "caddy.service"}, True),
-        ({"port": 8443, "address": "192.0.2.1", "process": "caddy", "unit": "caddy.service"}, True),
-        ({"port": 443, "address": "0.0.0.0", "process": "caddy", "unit": None}, False),
+        (Listener(8443, "0.0.0.0", None, "caddy", "caddy.service"), True),
+        (Listener(8081, "127.0.0.1", None, None, None), True),
+        (Listener(8443, "192.0.2.7", None, "caddy", None), False),
+        (Listener(8443, "0.0.0.0", None, "nginx", names.UNIT), False),
+        (Listener(8443, "127.0.0.1", None, "caddy", None), False),
+        (Listener(8081, "192.0.2.1", None, "caddy", None), False),
+        (Listener(8443, "::", None, "caddy", "caddy.service"), True),
+        (Listener(8443, "192.0.2.1", None, "caddy", "caddy.service"), True),
+        (Listener(443, "0.0.0.0", None, "caddy", None), False),
     ],
 )
 def test_a_port_of_somebody_else(fake: Fake, listener: dict[str, Any], refused: bool) -> None:
@@ -393,7 +394,7 @@ def test_listening_reads_this_machine() -> None:
         server.listen(1)
         port = server.getsockname()[1]
         found = gateway_apply.listening([port])
-    assert found and any(one["port"] == port for one in found)
+    assert found and any(one.port == port for one in found)
 
 
 def test_the_call(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:

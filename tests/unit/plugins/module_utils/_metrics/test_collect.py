@@ -18,7 +18,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact i
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._metrics import collect
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._metrics.collect import Collector
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_health import Clocks
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Clocks
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document, store
 from fake_spark import HALVES, Spark
 

@@ -12,11 +12,13 @@ import time
 import types
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, run_or_leave
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_health as nh
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_info as ni
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import PARTS, Environment, Nccl, Node
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,8 +54,8 @@ ME = pwd.getpwuid(os.getuid()).pw_name
 )
 def test_kernel_log(text, expected):
     found = nh.parse_kernel_log(text)
-    assert [(entry["kind"], entry["device"], entry["count"]) for entry in found] == expected
-    assert all(entry["line"] in text for entry in found)
+    assert [(one.kind, one.device, one.count) for one in found] == expected
+    assert all(one.line in text for one in found)
 
 
 @pytest.mark.parametrize(("config", "missing"), [(b"\xb3\x15", False), (b"\xff\xff", True), (None, True), (b"", False)])
@@ -62,7 +64,7 @@ def test_a_device_that_came_back_is_not_missing(tmp_path, config, missing):
     if config is not None:
         place.mkdir(parents=True)
         (place / "config").write_bytes(config)
-    assert nh.kernel_log(lambda argv: Completed(0, LOST), tmp_path)[0]["missing"] is missing
+    assert nh.kernel_log(lambda argv: Completed(0, LOST), tmp_path)[0].missing is missing
 
 
 @given(st.text())
@@ -73,7 +75,7 @@ def test_any_journal_is_survived(text):
 def test_a_journal_that_does_not_answer(tmp_path):
     assert nh.kernel_log(lambda argv: Completed(1, "", "no"), tmp_path) is None
     asked = []
-    assert nh.kernel_log(lambda argv: asked.append(argv) or Completed(0, LOST), tmp_path)[0]["kind"] == "low_power"
+    assert nh.kernel_log(lambda argv: asked.append(argv) or Completed(0, LOST), tmp_path)[0].kind == "low_power"
     assert asked[0][asked[0].index("-n") + 1] == str(nh.KERNEL_LINES)
 
 
@@ -92,12 +94,12 @@ def test_a_journal_that_does_not_answer(tmp_path):
 )
 def test_cuda(done, expected):
     found = nh.cuda(lambda argv: done)
-    assert (found["checked"], found["ok"], found["code"], found["message"]) == expected
+    assert (found.checked, found.ok, found.code, found.message) == expected
 
 
 def test_the_program_that_asks_cuda_runs():
     found = nh.cuda()
-    assert found["ok"] if found["checked"] else "libcuda.so.1" in found["message"]
+    assert found.ok if found.checked else "libcuda.so.1" in found.message
 
 
 def test_a_library_that_answers(monkeypatch, capsys):
@@ -143,13 +145,13 @@ def test_environments(tmp_path):
     (tmp_path / "opt/b/bin").mkdir(parents=True)
     (tmp_path / "opt/b/bin/python").symlink_to("/nowhere/python3.11")
     assert nh.environments(tmp_path, ["/opt/a", "/opt/b", "/opt/c"], [ME]) == {
-        "/opt/a": {"exists": True, "nccl": "2.30.7", "distrusted": ""},
-        "/opt/b": {"exists": True, "nccl": None, "distrusted": ""},
-        "/opt/c": {"exists": False, "nccl": None, "distrusted": ""},
+        "/opt/a": Environment(True, "2.30.7"),
+        "/opt/b": Environment(True, None),
+        "/opt/c": Environment(False, None),
     }
     (tmp_path / "opt/a/bin").chmod(0o777)
     found = nh.environments(tmp_path, ["/opt/a"], [ME])
-    assert found["/opt/a"]["distrusted"] == "everybody may write to /opt/a/bin"
+    assert found["/opt/a"].distrusted == "everybody may write to /opt/a/bin"
 
 
 def test_system_nccl(tmp_path):
@@ -198,23 +200,22 @@ def test_nccl_settings(tmp_path):
 def test_parts_of_node_info(sysfs):
     sysfs.spark(cabled={0}).address("rocep1s0f0", 2, "192.168.100.10", "enp1s0f0np0")
     silent = Machine(root=str(sysfs.root.parent), runner=lambda argv: Completed(127))
-    found = ni.gather(ni.Request(parts=ni.PARTS, users=["root"]), silent, lambda argv: Completed(1))
-    assert {cage["cage"]: cage["cabled"] for cage in found["rdma"]["cages"]} == {0: True, 1: False}
-    assert found["rdma"]["reason"] is None
-    assert [(g["index"], g["ipv4"]) for g in found["gids"] if g["ipv4"]] == [
-        (2, "192.168.100.10"),
-        (3, "192.168.100.10"),
-    ]
-    assert found["kernel_log"] is None
-    assert found["gpu"]["checked"] is False
-    assert found["nccl"] == {"system": None, "settings": {}}
-    json.dumps(found)
+    node = ni.gather(ni.Request(parts=PARTS, users=["root"]), silent, lambda argv: Completed(1))
+    assert {cage.cage: cage.cabled for cage in node.rdma.cages} == {0: True, 1: False}
+    assert node.rdma.reason is None
+    assert [(gid.index, gid.ipv4) for gid in node.gids if gid.ipv4] == [(2, "192.168.100.10"), (3, "192.168.100.10")]
+    assert node.unread("kernel_log") and not node.unread("gids")
+    assert node.gpu.checked is False
+    assert node.nccl == Nccl()
+    # As the controller reads it; and what nobody has asked for is not there.
+    assert document.load(Node, json.loads(json.dumps(ni.shown(node)))) == node
+    assert not set(PARTS) & set(ni.shown(ni.gather(ni.Request(), silent)))
 
 
 def test_a_machine_without_rdma(tmp_path):
     reader = Machine(root=str(tmp_path))
-    assert ni.rdma(reader)["reason"] == "class_missing"
-    assert ni.read_part(reader, ni.Request(), "gids") == []
+    assert ni.rdma(reader).reason == "class_missing"
+    assert ni.read_part(reader, ni.Request(), "gids") == ()
     with pytest.raises(SparkError, match="there is no part 'odd'"):
         ni.read_part(reader, ni.Request(), "odd")
 
@@ -226,7 +227,7 @@ def test_an_unreadable_sysfs(tmp_path, monkeypatch):
     monkeypatch.setattr(ni.ibdev2netdev, "read", refuse)
     monkeypatch.setattr(ni.show_gids, "read", refuse)
     reader = Machine(root=str(tmp_path))
-    assert (ni.rdma(reader)["reason"], ni.read_part(reader, ni.Request(), "gids")) == ("unreadable", None)
+    assert (ni.rdma(reader).reason, ni.read_part(reader, ni.Request(), "gids")) == ("unreadable", None)
 
 
 def test_netplan_modes_and_bonds(tmp_path):
@@ -239,4 +240,4 @@ def test_netplan_modes_and_bonds(tmp_path):
     reader = Machine(root=str(tmp_path))
     assert ni.mode(reader, "/etc/netplan/a.yaml") == "0640"
     assert ni.mode(reader, "/etc/netplan/none.yaml") is None
-    assert ni.netplan_bonds(reader) == {"/etc/netplan/b.yaml": ["enP2p1s0f0np0", "enp1s0f0np0"]}
+    assert ni.netplan_bonds(reader) == {"/etc/netplan/b.yaml": ("enP2p1s0f0np0", "enp1s0f0np0")}

@@ -9,14 +9,25 @@ import os
 from pathlib import Path
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import hardware as machines
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import machine as base_machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import network as net
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.hardware import Hardware
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import Kept, Network
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_health
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_info as ni
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_health import Clocks
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import (
+    Account,
+    Clocks,
+    Limits,
+    Memory,
+    Node,
+    Session,
+    UnitState,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -75,18 +86,18 @@ def node(tmp_path):
     [
         (
             '{"management_address": "10.0.0.2", "host": "desk-b", "rank": 1, "nodes": 2}',
-            {"address": "10.0.0.2", "interface": "", "host": "desk-b", "rank": 1, "nodes": 2},
+            Kept("10.0.0.2", "", "desk-b", 1, 2),
         ),
         (
             '{"management_address": "10.0.0.2", "rank": "1", "nodes": true}',
-            {"address": "10.0.0.2", "interface": "", "host": "", "rank": None, "nodes": None},
+            Kept("10.0.0.2"),
         ),
         ("torn", None),
     ],
 )
 def test_what_a_machine_was_set_up_as(node, fact, kept):
     node.write("etc/ansible/facts.d/sparkmatrix.fact", fact)
-    assert ni.gather(ni.Request(), node)["network"]["kept"] == kept
+    assert ni.gather(ni.Request(), node).network.kept == kept
 
 
 def test_an_empty_machine_gives_nones(tmp_path):
@@ -95,42 +106,27 @@ def test_an_empty_machine_gives_nones(tmp_path):
         ["/opt/x"], ["no-such-program"], ["a.service"], [8000], connection_host="spark1.local", controller_time=990.0
     )
     found = ni.gather(request, empty)
-    assert found["machine"] == {"vendor": None, "product": None, "gpu": None, "is_gb10": False, "evidence": None}
-    assert found["memory"]["total"] is None
-    assert found["network"] == {
-        "interfaces": None,
-        "rdma_interfaces": [],
-        "kept": None,
-        "routes": None,
-        "rules": None,
-        "default_gateway": None,
-        "connection_address": None,
-        "connection_interface": None,
-        "connection_source": None,
-    }
-    assert found["listening"] is None
-    assert found["commands"] == {"no-such-program": None}
-    assert found["units"] == {"a.service": None}
-    assert found["paths"]["/opt/x"]["exists"] is False
-    assert found["paths"]["/opt/x"]["at"] == "/"
-    assert found["clock_offset"] == 10.0
-    assert (found["dgx"], found["nvidia_driver"], found["systemd"]) == (None, None, False)
-    json.dumps(found)
+    assert (found.machine, found.memory, found.network, found.limits) == (Hardware(), Memory(), Network(), Limits())
+    assert (found.listening, found.commands, found.units) == (None, {"no-such-program": None}, {"a.service": None})
+    assert (found.paths["/opt/x"].exists, found.paths["/opt/x"].at) == (False, "/")
+    assert found.clock_offset == 10.0
+    assert (found.dgx, found.nvidia_driver, found.systemd) == (None, None, False)
+    assert document.load(Node, json.loads(json.dumps(ni.shown(found)))) == found
 
 
 def test_managed_sets(node):
     node.write("var/lib/sparkmatrix/managed/gateway.json", "{}")
     node.write("var/lib/sparkmatrix/managed/.lock", "")
-    assert ni.managed(node) == ["gateway"]
+    assert ni.managed(node) == ("gateway",)
 
 
 def test_accounts_of_ours(node):
     ours = "sparkmatrix:x:989:989:Ray:/var/lib/sparkmatrix/home:/usr/sbin/nologin"
     node.write("etc/passwd", f"root:x:0:0:root:/root:/bin/bash\n{ours}\nsparkmatrix-cut:x:1")
-    account = {"home": "/var/lib/sparkmatrix/home", "shell": "/usr/sbin/nologin"}
-    assert ni.accounts(node) == {"sparkmatrix": {**account, "has_home": False}}
+    account = Account("/var/lib/sparkmatrix/home", "/usr/sbin/nologin", False)
+    assert ni.accounts(node) == {"sparkmatrix": account}
     node.write("var/lib/sparkmatrix/home/.profile", "")
-    assert ni.accounts(node) == {"sparkmatrix": {**account, "has_home": True}}
+    assert ni.accounts(node)["sparkmatrix"].has_home
 
 
 def test_managed_sets_that_only_root_may_see(node, monkeypatch):
@@ -138,15 +134,13 @@ def test_managed_sets_that_only_root_may_see(node, monkeypatch):
         raise SparkError("no permission", "/var/lib/sparkmatrix/managed")
 
     monkeypatch.setattr(ni.managed_files, "names", refuse)
-    assert ni.managed(node) == []
+    assert ni.managed(node) == ()
 
 
 def test_this_machine_can_be_read():
     found = ni.gather(ni.Request(["/"], ["sh"], [], [1]))
-    assert found["commands"]["sh"]
-    assert found["paths"]["/"]["total"] > 0
-    assert found["clock_offset"] is None
-    json.dumps(found)
+    assert found.commands["sh"] and found.paths["/"].total > 0 and found.clock_offset is None
+    assert document.load(Node, json.loads(json.dumps(ni.shown(found)))) == found
 
 
 @pytest.mark.parametrize(
@@ -174,7 +168,7 @@ def test_gb10(tmp_path, files, smi, expected):
     for path, content in files.items():
         node.write(path, content)
     found = machines.hardware(node)
-    assert (found["evidence"], found["is_gb10"]) == (expected, expected is not None)
+    assert (found.evidence, found.is_gb10) == (expected, expected is not None)
 
 
 @pytest.mark.parametrize(
@@ -204,8 +198,8 @@ def test_release():
 def test_disk_of_existing_path(node):
     (Path(node.root) / "opt/a").mkdir(parents=True)
     found = ni.disk(node, "/opt/a/b/c")
-    assert (found["exists"], found["at"], found["read_only"]) == (False, "/opt/a", False)
-    assert 0 < found["free"] <= found["total"]
+    assert (found.exists, found.at, found.read_only) == (False, "/opt/a", False)
+    assert 0 < found.free <= found.total
 
 
 def test_disk_that_cannot_be_asked(node, monkeypatch):
@@ -213,7 +207,7 @@ def test_disk_that_cannot_be_asked(node, monkeypatch):
         raise OSError
 
     monkeypatch.setattr(os, "statvfs", refuse)
-    assert ni.disk(node, "/")["free"] is None
+    assert ni.disk(node, "/").free is None
 
 
 # -- network
@@ -353,8 +347,8 @@ def test_units(tmp_path):
     )
     node = Machine(tmp_path, {("systemctl", "show"): text})
     assert ni.units(node, ["a.service", "b.service"]) == {
-        "a.service": {"load": "loaded", "active": "active", "sub": "running", "enabled": "enabled"},
-        "b.service": {"load": "not-found", "active": "inactive", "sub": "dead", "enabled": ""},
+        "a.service": UnitState("loaded", "active", "running", "enabled"),
+        "b.service": UnitState("not-found", "inactive", "dead", ""),
     }
     assert ni.units(node, ["a.service"]) == {"a.service": None}
     assert ni.units(node, []) == {}
@@ -370,12 +364,8 @@ def test_netplan_files(node):
 @pytest.mark.parametrize(
     ("memlock", "capabilities", "expected"),
     [
-        (
-            "8388608              8388608              bytes",
-            "000001ffffffffff",
-            {"memlock": 8388608, "can_raise": True},
-        ),
-        ("unlimited            unlimited            bytes", "00000000feffffff", {"memlock": -1, "can_raise": False}),
+        ("8388608   8388608   bytes", "000001ffffffffff", Limits(8388608, 16384, True)),
+        ("unlimited   unlimited   bytes", "00000000feffffff", Limits(-1, 16384, False)),
     ],
 )
 def test_limits(node, memlock, capabilities, expected):
@@ -384,11 +374,7 @@ def test_limits(node, memlock, capabilities, expected):
         f"Limit Soft Hard Units\nMax open files   1024   16384   files \nMax locked memory   {memlock}\n",
     )
     node.write("proc/1/status", f"Name:\tsystemd\nCapBnd:\t{capabilities}\n")
-    assert ni.limits(node) == {"nofile": 16384, **expected}
-
-
-def test_unknown_limits(node):
-    assert ni.limits(node) == {"memlock": None, "nofile": None, "can_raise": None}
+    assert ni.limits(node) == expected
 
 
 UUID = "2b0c3f4e-6a1d-4f0e-9a57-0d6a4c1b2e3f"
@@ -397,10 +383,10 @@ UUID = "2b0c3f4e-6a1d-4f0e-9a57-0d6a4c1b2e3f"
 @pytest.mark.parametrize(
     ("permissions", "flags", "users", "secret"),
     [
-        ("user:ann,user:bob\n", "1\n", ["ann", "bob"], True),
-        ("\n", "0\n", [], False),
-        ("\n", "2 (not saved)\n", [], True),
-        ("user:$(reboot)\n", "", [], False),
+        ("user:ann,user:bob\n", "1\n", ("ann", "bob"), True),
+        ("\n", "0\n", (), False),
+        ("\n", "2 (not saved)\n", (), True),
+        ("user:$(reboot)\n", "", (), False),
     ],
 )
 def test_the_profile_of_the_connection(tmp_path, permissions, flags, users, secret):
@@ -410,7 +396,7 @@ def test_the_profile_of_the_connection(tmp_path, permissions, flags, users, secr
         f"nmcli -g 802-11-wireless-security.psk-flags connection show {UUID}": flags,
     }
     found = ni.session(Machine(tmp_path, {tuple(words.split()): said for words, said in answers.items()}), "wlP9s9")
-    assert found == {"interface": "wlP9s9", "uuid": UUID, "users": users, "secret": secret}
+    assert found == Session("wlP9s9", UUID, users, secret)
     assert ni.session(Machine(tmp_path), "enP7s7") is None
 
 

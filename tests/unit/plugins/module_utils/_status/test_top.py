@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node_health import Clocks
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Clocks
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import every_node, top
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status.top import Moved, Sample, Work
 

@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.discover import Candidate, parse_avahi
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.hardware import Hardware
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import Network
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Node
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.discovered import machines
 
 # Two Sparks as the head itself hears them: over the house network, over both halves of the cable, over Wi-Fi.
@@ -29,10 +31,10 @@ def heard() -> list[Candidate]:
     return [replace(item, fingerprint=f"SHA256:{item.name}", kind="ED25519") for item in parse_avahi(TWO)]
 
 
-def node(name: str, gb10: bool = True) -> dict[str, Any]:
+def node(name: str, gb10: bool = True) -> Node:
     interfaces = [{"name": dev, "addresses": [{"address": address}]} for dev, address in PLACES[name].items()]
     network = {"interfaces": interfaces, "default_gateway": {"address": "192.168.1.1", "interface": "enP7s7"}}
-    return {"machine_id": f"id-{name}", "network": network, "machine": {"is_gb10": gb10}}
+    return Node(machine_id=f"id-{name}", network=Network.of_dict(network), machine=Hardware(is_gb10=gb10))
 
 
 def test_two_machines_with_five_addresses_are_two() -> None:

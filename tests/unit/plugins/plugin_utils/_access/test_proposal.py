@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.document import load_known, plain
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import Network
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Node
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import proposal
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base, variables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as pf
@@ -61,16 +64,12 @@ def proposed(
     for name, found in wired(*cables).items():
         node = nodes[f"10.0.0.{name[5:]}"]
         node["rdma"] = rdma(found.cages)
-        node["network"] = {
-            "connection_interface": "enP7s7",
-            "interfaces": found.interfaces,
-            "routes": found.routes,
-            "connection_address": found.management_address,
-        }
+        node["network"] = plain(Network(found.interfaces, found.routes, connection_interface="enP7s7"))
         heard[name] = found.neighbors
     found = [machine(number, **(first or {}) if number == 1 else {}) for number in range(1, count + 1)]
     more: Any = {"folder": "inventories/mine", "user": user, "confirmed": confirmed}
-    return proposal.propose([*found, *others], nodes, heard, **more)
+    read = {at: load_known(Node, node) for at, node in nodes.items()}
+    return proposal.propose([*found, *others], read, heard, **more)
 
 
 def loaded(made: proposal.Proposal) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import Network
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.arp import Holder
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import dump, load
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import Rdma
@@ -23,7 +24,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan i
     plan,
     verify,
 )
-from fabric_inputs import of_plan, ring, spark, spark_ports, sparks, wired
+from fabric_inputs import linked, of_plan, ring, spark, spark_ports, sparks, wired
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rules import hold
@@ -206,7 +207,7 @@ def test_hosts_outside_the_run_are_named() -> None:
 def own(*addresses: dict[str, str], interfaces: Any = None, nodes: Any = None) -> Any:
     """A pair with ``fabric_addresses``."""
     pair = nodes or wired("spark1.0 spark2.0")
-    changes: dict[str, Any] = {"interfaces": interfaces} if interfaces else {}
+    changes = {"interfaces": linked(interfaces, None)["interfaces"]} if interfaces else {}
     return {h: replace(node, addresses=given, **changes) for (h, node), given in zip(pair.items(), addresses)}
 
 
@@ -269,7 +270,7 @@ MORE: list[tuple[str, Any, dict[str, Any]]] = [
     ("routes beside", {"a": spark(0, routes=[
         TUN, {"dst": "192.168.100.0/24", "type": "unreachable"}, {"dst": "192.168.101.7", "dev": "tun1"},
         {"dst": "192.168.101.0/25", "dev": "tun1", "gateway": "10.8.0.1"}, {"dst": "0.0.0.0/0", "dev": "tun2"},
-        {"dst": "default", "dev": "tun3"}, {"dst": "192.168.100.0/24", "dev": "enp1s0f0np0"}, {"dev": "tun4"}, {}]),
+        {"dst": "default", "dev": "tun3"}, {"dst": "192.168.100.0/24", "dev": "enp1s0f0np0"}]),
         "b": spark(1)}, {}),
     ("the route of an address that is reported", {"a": spark(0, interfaces=with_address("br0", "192.168.100.3", 25),
      routes=[{"dst": "192.168.100.0/25", "dev": "br0"}, {"dst": "192.168.100.128/25", "dev": "br0"}]),
@@ -282,7 +283,8 @@ MORE: list[tuple[str, Any, dict[str, Any]]] = [
 
 def test_what_is_found_of_every_machine() -> None:
     overlaps = [
-        (name, {"a": spark(0, interfaces=there, routes=routes), "b": spark(1)}, {}) for name, there, routes in OVERLAPS
+        (name, {"a": spark(0, interfaces=there, routes=routes or None), "b": spark(1)}, {})
+        for name, there, routes in OVERLAPS
     ]
     made = [(name, plan(nodes, Settings(**wanted))) for name, nodes, wanted in (*REFUSALS, *overlaps, *MORE)]
     for _name, one in made:
@@ -355,7 +357,7 @@ def raw(**changes: Any) -> dict[str, Any]:
     }
     return {
         "rank": 1,
-        "network": network,
+        "network": Network.of_dict(network),
         "rdma": Rdma(tuple(spark_ports())),
         "cages": "auto",
         **changes,

@@ -38,7 +38,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan i
     verify,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.topology import edge_number
-from fabric_inputs import heard, of_plan, ring, spark, sparks, wired
+from fabric_inputs import heard, linked, of_plan, ring, spark, sparks, wired
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rules import hold
@@ -374,7 +374,7 @@ def announced(**entry: Any) -> Any:
         change = {(0, "0000"): {"mac": f"4c:bb:47:00:0{number}:00"}, (1, "0000"): {"mac": f"4c:bb:47:00:0{number}:01"}}
         addresses = [{"address": f"10.0.0.{number}"}, {"address": "172.17.0.1"}]
         management = {"name": "enP7s7", "mac": f"48:21:0b:95:0{number}:01", "addresses": addresses}
-        nodes = of_node(nodes, host, cages=spark(number - 1, (0,), change=change).cages, interfaces=[management])
+        nodes = of_node(nodes, host, cages=spark(number - 1, (0,), change=change).cages, **linked([management], None))
     return hears(nodes, "spark1", heard(**{"system": "spark", **entry}))
 
 
@@ -539,7 +539,7 @@ def test_mpi_gets_the_name_where_the_management_subnet_is_not_known() -> None:
 def test_a_second_address_on_a_half_narrows_the_range(extra: str, expected: str | None) -> None:
     interfaces = [{"name": "enp1s0f0np0", "addresses": [{"address": extra, "prefix": 24}, {"address": "fe80::1"}]}]
     nodes = wired("spark1.0 spark2.0")
-    nodes["spark1"] = replace(nodes["spark1"], interfaces=interfaces)
+    nodes["spark1"] = replace(nodes["spark1"], **linked(interfaces, None))
     made = plan(nodes, Settings())
     assert made.facts["spark1"].environment.get("NCCL_IB_ADDR_RANGE") == expected
     assert "NCCL_IB_ADDR_RANGE" not in made.facts["spark2"].environment

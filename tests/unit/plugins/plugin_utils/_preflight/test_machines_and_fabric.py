@@ -21,7 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight imp
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import machines as machine_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import RULES
 from fabric_inputs import half, rdma, ring, wired
-from preflight_inputs import ALL, context, fact, gid, inventory, nodes
+from preflight_inputs import ALL, as_node, context, fact, gid, inventory, nodes
 from rules import hold, of_findings
 
 # What only a run without the fabric layer refuses, and the layers of such a run.
@@ -236,7 +236,7 @@ def clock(**offsets):
 
 
 def memory(gib):
-    return node("memory", {"total": gib * base.GIB})
+    return node("memory", {"total": int(gib * base.GIB)})
 
 
 RULE = {"priority": 9, "table": "52", "action": "lookup"}
@@ -361,7 +361,7 @@ MORE = {
     "no user id": (node("uid", None), ALL),
     "Python 3.9": (node("python", {"version": "3.9.0", "executable": "/p"}), ALL),
     "Python 3.8 of nobody": (node("python", {"version": "3.8"}), ALL),
-    "Python is not known": (node("python", None), ALL),
+    "Python is not known": (node("python", {}), ALL),
     "another machine": (node("machine", {"gpu": "H200", "vendor": "ACME", "product": "X1"}), ALL),
     "another machine that may be": (both(node("machine", {}), settings_of(require_gb10=False)), ALL),
     "another architecture": (node("arch", "x86_64"), ALL),
@@ -522,7 +522,7 @@ MORE = {
     "nobody has listened": (lambda c: c.facts.clear(), {"fabric"}),
     "ports are off": (
         both(every("fabric_topology", "ring"), listened("spark1.0 spark2.0 spark3.0 spark4.0 @sw1"),
-             lambda c: c.nodes["spark2"]["rdma"]["cages"][0]["halves"][0].update(admin_up=False)), {"fabric"}),
+             lambda c: c.nodes["spark2"]["rdma"]["devices"][0].update(admin_up=False)), {"fabric"}),
     "files of NCCL": (
         node("nccl", {"system": "2.28.9", "settings": {"/etc/nccl.conf": {"NCCL_ALGO": "Ring", "NCCL_PROTO": "LL"},
              "/x": {"NCCL_IB_HCA": "=rocep1s0f0,roceP2p1s0f0"}}}), ALL),
@@ -658,7 +658,7 @@ MORE = {
         both(every("gateway_listen", ["enP7s7"]), every("gateway_tls", "own_ca")), {"gateway"}),
     "cables that fit, and a port is off": (
         both(every("fabric_topology", "switch"), listened("spark1.0 spark2.0 spark3.0 spark4.0 @sw1"),
-             lambda c: c.nodes["spark2"]["rdma"]["cages"][0]["halves"][0].update(admin_up=False)), {"fabric"}),
+             lambda c: c.nodes["spark2"]["rdma"]["devices"][0].update(admin_up=False)), {"fabric"}),
     "not all can listen": (both(no_facts, every("fabric_topology", "ring"),
         lambda c: [one["rdma"].update(cages=[{}]) for one in c.nodes.values()]), {"fabric"}),
     "a list that is none": (every("fabric_subnets", "odd"), {"fabric"}),
@@ -688,7 +688,11 @@ def test_one_fault_is_one_finding_of_its_rule(name):
     assert own.severity == base.SEVERITIES[RULES[name].severity]
     assert own.why and own.remedy
     # One cause may have another effect too (an old NCCL on one machine is a skew); it never turns up somewhere else.
-    assert {rule.id for rule, _finding in made} <= {name, "firmware_differs"}
+    # Without a fabric of an earlier run nobody has looked at the cables, which is a remark.
+    assert {rule.id for rule, finding in made if finding.severity != "info" or rule.id != "cables"} <= {
+        name,
+        "firmware_differs",
+    }
 
 
 @pytest.mark.parametrize(
@@ -802,10 +806,10 @@ def test_the_cables_are_judged_by_what_each_machine_says(monkeypatch):
     ]
     assert [one.use_cages for one in asked.values()] == ["auto", (0,), "auto", "auto"]
     for name, one in asked.items():
-        there = cluster.nodes[name]
+        there = as_node(cluster.nodes[name])
         assert one.neighbors == cluster.rest["neighbors"][name]
-        assert (one.interfaces, one.routes) == (there["network"]["interfaces"], there["network"]["routes"])
-        assert [cage.as_dict() for cage in one.cages] == there["rdma"]["cages"]
+        assert (one.interfaces, one.routes) == (there.network.interfaces, there.network.routes)
+        assert one.cages == there.rdma.cages
     cluster.rest["failures"] = {"spark2": "timed out"}
     assert fabric_checks.cables(cluster.context({"fabric"})) is None
 

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Info
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Limit, Machine, Rdma, load
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import planner
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import verdict
@@ -42,7 +43,8 @@ def judged(*parts, **options):
     for node in nodes.values():
         node.update(time=time.time() - 57, clock_offset=3.0)
     info = {
-        host: {"node": nodes[host], "fact": preflight_inputs.fact(host, rank, 2)} for rank, host in enumerate(HOSTS)
+        host: Info(preflight_inputs.as_node(nodes[host]), preflight_inputs.fact(host, rank, 2))
+        for rank, host in enumerate(HOSTS)
     }
     plans = cluster_plans(2)
     asked = {"playbook": "verify", "head": "spark1", "info": info, "plans": plans, "parts": parts}
@@ -67,7 +69,9 @@ def test_the_run_is_put_together_from_what_is_known_and_what_was_found():
 def test_a_cluster_keeps_its_name_where_its_head_does_not_answer():
     """The report puts the runs of one name together."""
     nodes = preflight_inputs.nodes(2)
-    run = judged(info={"spark2": {"node": nodes["spark2"], "fact": preflight_inputs.fact("spark2", 1, 2)}})["run"]
+    run = judged(
+        info={"spark2": Info(preflight_inputs.as_node(nodes["spark2"]), preflight_inputs.fact("spark2", 1, 2))}
+    )["run"]
     assert (run["cluster"], [one["host"] for one in run["machines"]]) == ("spark1", ["spark2"])
 
 

@@ -1,0 +1,228 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors
+# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""**What a node is**: read there by :mod:`_preflight.node_info`, judged on the controller.
+
+What cannot be read is None. Of what is read only where it is asked for, ``parts`` tells what was: None of such a part
+means that it cannot be read (:meth:`Node.unread`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Optional
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, document, json_text, strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.hardware import Hardware
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
+    Count,
+    FileMode,
+    Flag,
+    Interface,
+    Number,
+    Plain,
+    Whole,
+    Word,
+    Words,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.listening import Listener
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import Network
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import Rdma
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.leftover_units import Leftover
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
+
+# What is read only where it is asked for: each costs time, or is nobody's business outside its layers.
+PARTS = ("rdma", "gids", "kernel_log", "gpu", "clocks", "nccl", "session", "settled")
+Limit = Annotated[int, strict.whole(-1)]
+
+
+def _gids(value: Any) -> tuple[Gid, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(f"is {strict.quoted(value)}, expected a list")
+    return tuple(map(Gid.of_dict, value))
+
+
+@dataclass(frozen=True)
+class Python:
+    version: Word = ""
+    executable: Words = ""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """In bytes."""
+
+    total: Optional[Count] = None
+    available: Optional[Count] = None
+    swap_total: Optional[Count] = None
+    swap_free: Optional[Count] = None
+    cma_total: Optional[Count] = None
+    cma_free: Optional[Count] = None
+
+
+@dataclass(frozen=True)
+class Disk:
+    """Space for a path in bytes, or for the nearest directory above it that exists (``at``)."""
+
+    exists: Flag = False
+    at: Words = ""
+    total: Optional[Count] = None
+    free: Optional[Count] = None
+    read_only: Optional[Flag] = None
+
+
+@dataclass(frozen=True)
+class Account:
+    home: Words
+    shell: Words
+    has_home: Flag
+
+
+@dataclass(frozen=True)
+class UnitState:
+    load: Words = ""
+    active: Words = ""
+    sub: Words = ""
+    enabled: Words = ""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A Python environment. ``exists`` also where its ``bin/python`` leads nowhere any more; ``nccl`` is the version of
+    NVIDIA's wheel in it; ``distrusted``: why root, or who serves, must not run what is in it."""
+
+    exists: Flag = False
+    nccl: Optional[Word] = None
+    distrusted: Words = ""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Hard limits of the init system, -1 for none: ``memlock`` in bytes, ``nofile`` in files. ``can_raise``: whether it
+    may raise them; no service or login gets more than that."""
+
+    memlock: Optional[Limit] = None
+    nofile: Optional[Limit] = None
+    can_raise: Optional[Flag] = None
+
+
+@dataclass(frozen=True)
+class KernelLine:
+    """``kind``: ``aer_fatal`` or ``low_power``; ``device``: a PCI address, empty where the line names none; ``line``:
+    the first of ``count``; ``missing``: the device is gone from the bus now."""
+
+    kind: Word
+    device: Words
+    line: Words
+    count: Count = 1
+    missing: Flag = False
+
+
+@dataclass(frozen=True)
+class Cuda:
+    """Whether CUDA can be initialized. ``code``: CUresult."""
+
+    checked: Flag
+    ok: Optional[Flag] = None
+    code: Optional[Whole] = None
+    message: Words = ""
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """How fast the GPU runs now: ``busy`` in percent, ``mhz`` of the SMs; ``slowed``: why its clock is held down."""
+
+    busy: Optional[Count] = None
+    celsius: Optional[Count] = None
+    mhz: Optional[Count] = None
+    slowed: tuple[Words, ...] = ()
+    watts: Optional[Number] = None
+
+
+@dataclass(frozen=True)
+class Nccl:
+    """``system``: version of the package libnccl2; ``settings``: by file."""
+
+    system: Optional[Word] = None
+    settings: Mapping[Words, Mapping[Words, Words]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Session:
+    """The NetworkManager profile behind Ansible's connection: ``users`` it belongs to, ``secret``: its password is kept
+    by a user's session."""
+
+    interface: Interface
+    uuid: Word
+    users: tuple[Word, ...] = ()
+    secret: Flag = False
+
+
+@dataclass(frozen=True)
+class Node:
+    hostname: Words = ""
+    machine: Hardware = field(default_factory=Hardware)
+    machine_id: Optional[Words] = None
+    boot_id: Optional[Words] = None
+    kernel: Words = ""
+    arch: Words = ""
+    os: Mapping[Words, Words] = field(default_factory=dict)  # os-release
+    dgx: Optional[Mapping[Words, Words]] = None  # dgx-release
+    nvidia_driver: Optional[Word] = None
+    python: Python = Python()
+    memory: Memory = Memory()
+    paths: Mapping[Words, Disk] = field(default_factory=dict)
+    network: Network = field(default_factory=Network)
+    listening: Optional[tuple[Listener, ...]] = None
+    commands: Mapping[Words, Optional[Words]] = field(default_factory=dict)  # where a program is
+    units: Mapping[Words, Optional[UnitState]] = field(default_factory=dict)
+    managed: tuple[Word, ...] = ()  # sets of files (_managed/files.py)
+    accounts: Mapping[Word, Account] = field(default_factory=dict)  # ours by their names
+    engine_units: tuple[Word, ...] = ()  # of engine and keepers, that are installed
+    verdicts: Count = 0  # runs that are kept
+    netplan_modes: Mapping[Words, Optional[FileMode]] = field(default_factory=dict)  # of all files that netplan reads
+    netplan_bonds: Mapping[Words, tuple[Words, ...]] = field(default_factory=dict)  # interfaces in bonds, by file
+    leftover_units: tuple[Leftover, ...] = ()
+    environments: Mapping[Words, Environment] = field(default_factory=dict)
+    interpreters: Mapping[Words, Optional[Word]] = field(default_factory=dict)
+    systemd: Flag = False  # is the init system
+    limits: Limits = Limits()
+    uid: Optional[Count] = None
+    sudo_user: Optional[Words] = None
+    time: Optional[Number] = None  # of the machine, seconds since 1970
+    clock_offset: Optional[Number] = None  # against the controller
+    parts: tuple[Word, ...] = ()
+    rdma: Optional[Annotated[Rdma, Rdma.of_dict]] = None
+    gids: Optional[Annotated[tuple[Gid, ...], _gids]] = None
+    kernel_log: Optional[tuple[KernelLine, ...]] = None
+    gpu: Optional[Cuda] = None
+    clocks: Optional[Clocks] = None
+    nccl: Optional[Nccl] = None
+    session: Optional[Session] = None
+    settled: Optional[Plain] = None  # by plugin_utils/_base/settled.py
+
+    def unread(self, part: str) -> bool:
+        """It was asked for, and cannot be read."""
+        return part in self.parts and getattr(self, part) is None
+
+
+@dataclass(frozen=True)
+class Info:
+    """What the module ``node_info`` returns. ``fact``: the fabric fact on disk, not validated."""
+
+    node: Node
+    fact: Any = None
+
+
+def read(result: Any, host: str) -> Info | None:
+    """The only reader; None where the machine was not read.
+
+    Raises:
+        SparkError: A field is not of its kind.
+    """
+    if not isinstance(result, Mapping) or not result.get("node"):
+        return None
+    with json_text.Reading("what this machine answered (node_info) cannot be used", host, calls.REMEDY):
+        return Info(document.load_known(Node, result["node"]), result.get("fact"))
