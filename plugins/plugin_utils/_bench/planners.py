@@ -180,7 +180,6 @@ SETTINGS: dict[str, Any] = {
     "seed": {"type": "int", "default": 0},
     "goodput": {"type": "list", "elements": "str", "default": []},
     "program": {"type": "str", "default": ""},
-    "program_sha256": {"type": "str", "default": ""},
 }
 PLANNERS = {
     "serving_sweep": Planner(

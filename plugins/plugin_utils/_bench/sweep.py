@@ -39,13 +39,13 @@ class Settings:
     requests: int = 2  # per request at a time
     seed: int = 0
     goodput: tuple[str, ...] = ()
-    program: str = ""  # a path on the head, or an address to download it from
-    program_sha256: str = ""
+    program: str = ""  # a path on the head, or an address to download it from, with #sha256= behind it
 
     @property
     def download(self) -> dict[str, str]:
         """What the head fetches; empty for nothing."""
-        return {"url": self.program, "sha256": self.program_sha256} if "://" in self.program else {}
+        address, _mark, digest = self.program.partition("#sha256=")
+        return {"url": address, "sha256": digest} if "://" in address else {}
 
     @property
     def path(self) -> str:
@@ -189,12 +189,10 @@ def read_settings(options: Mapping[str, Any]) -> Settings:
     for name, values in numbers.items():
         if any(value < 1 for value in values):
             raise SparkError(f"{min(values)} is too small", name, "Choose 1 or more")
-    if settings.download and not (
-        settings.program.startswith("https://") and re.fullmatch(r"[0-9a-f]{64}", settings.program_sha256)
-    ):
+    if settings.download and not re.fullmatch(r"https://[^#]+#sha256=[0-9a-f]{64}", settings.program):
         raise SparkError(
-            "a program that is downloaded needs an https address and its SHA-256",
-            "benchmark_program, benchmark_program_sha256",
+            "a program that is downloaded needs an https address and its SHA-256 (https://…#sha256=…)",
+            "benchmark_program",
             "Take both from the page of the release, or copy the file to the head and name its path",
         )
     return settings

@@ -26,7 +26,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact i
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ping import Path
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
 
-SETTINGS = ("auto", "never", "always")
+SETTINGS = ("auto", "never", "always", "everything")
 RECORD_SCHEMA = 1
 
 Ready = Mapping[str, Look]

@@ -163,7 +163,7 @@ def schedule(options: Options) -> dict[str, Any]:
         changed=options["changed"],
         forks=options["forks"],
         first_port=ports.FABRIC_BANDWIDTH,
-        everything=options["everything"],
+        everything=options["test"] == "everything",
     )
     return dict(plain({**vars(made), "paths": paths}))
 
@@ -237,7 +237,6 @@ PLANNERS = {
         {
             "test": {"type": "str", "choices": list(bandwidth.SETTINGS), "default": "auto"},
             "changed": {"type": "bool", "default": False},
-            "everything": {"type": "bool", "default": False},
             "forks": {"type": "int", "default": 5},
         },
         gathered={"facts": answers.FACT, "looks": "rdma_look"},

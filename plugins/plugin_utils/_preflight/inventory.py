@@ -354,11 +354,7 @@ def check_gateway(context: Context) -> Iterator[Finding]:
 
 def web_ui_wanted(context: Context) -> bool:
     head = context.head
-    return (
-        head is not None
-        and boolean(context.value(head, "web_ui_enabled", False), strict=False)
-        and context.value(head, "web_ui_state") != "absent"
-    )
+    return head is not None and boolean(context.value(head, "web_ui_enabled", False), strict=False)
 
 
 def check_web_ui(context: Context) -> Iterator[Finding]:

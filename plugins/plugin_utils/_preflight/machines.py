@@ -512,7 +512,7 @@ def check_session(context: Context) -> Iterator[Finding]:
 
 def _observability_wanted(context: Context, head: str) -> bool:
     enabled = boolean(context.value(head, "observability_enabled", False), strict=False)
-    return bool(enabled and context.value(head, "observability_state") != "absent")
+    return bool(enabled)
 
 
 def wanted_ports(context: Context) -> dict[tuple[str, int], tuple[str, list[str]]]:

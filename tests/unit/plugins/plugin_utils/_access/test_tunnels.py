@@ -35,9 +35,7 @@ def made(hosts=TWO, named=None, **variables):
         ({"gateway_listen": []}, [API]),
         ({"observability_enabled": "yes"}, [API, "127.0.0.1:3000: Grafana", "127.0.0.1:9090: Prometheus"]),
         ({"observability_enabled": True, "observability_grafana_image": ""}, [API, "127.0.0.1:9090: Prometheus"]),
-        ({"observability_enabled": True, "observability_state": "absent"}, [API]),
         ({"web_ui_enabled": True}, [API, "127.0.0.1:8080: chat page"]),
-        ({"web_ui_enabled": True, "web_ui_state": "absent"}, [API]),
     ],
 )
 def test_only_what_is_there_is_forwarded(variables, lines):

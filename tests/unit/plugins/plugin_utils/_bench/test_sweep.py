@@ -104,7 +104,7 @@ def test_the_generator_of_an_image_runs_in_the_engines_container():
     generator = sweep.arguments(plan, Settings(), "sparkmatrix")["generator"]
     assert (generator["python"], generator["container"], generator["user"]) == ("python3", "sparkmatrix-engine", "")
     assert generator["environment"] == {}
-    fetched = Settings(program="https://example.org/vllm-bench", program_sha256="a" * 64)
+    fetched = Settings(program=f"https://example.org/vllm-bench#sha256={'a' * 64}")
     assert sweep.arguments(plan, fetched, "sparkmatrix")["generator"]["program"] == sweep.paths.BENCH_PROGRAM
     assert fetched.download == {"url": "https://example.org/vllm-bench", "sha256": "a" * 64}
     own = sweep.arguments(plan, Settings(program="/opt/vllm-bench"), "sparkmatrix")["generator"]
@@ -123,10 +123,10 @@ def test_options_are_read_by_name():
 
 
 @pytest.mark.parametrize(
-    ("program", "digest"),
-    [("https://example.org/x", ""), ("https://example.org/x", "A" * 64), ("http://example.org/x", "a" * 64)],
+    "program",
+    ["https://example.org/x", f"https://example.org/x#sha256={'A' * 64}", f"http://example.org/x#sha256={'a' * 64}"],
 )
-def test_a_generator_from_elsewhere_needs_its_hash(program, digest):
+def test_a_generator_from_elsewhere_needs_its_hash(program):
     with pytest.raises(SparkError, match="https address and its SHA-256"):
-        sweep.read_settings({"program": program, "program_sha256": digest})
+        sweep.read_settings({"program": program})
     assert sweep.read_settings({"program": "/opt/vllm-bench"}).download == {}

@@ -137,7 +137,7 @@ CASES = {
     **{
         f"chat page: {values}": context({"web_ui"}, inventory(2, **{"web_ui_image": DIGEST, **values}))
         for values in (
-            {}, {"web_ui_enabled": "yes", "web_ui_state": "absent"}, {"web_ui_enabled": "yes"}, PAGE,
+            {}, {"web_ui_enabled": "no"}, {"web_ui_enabled": "yes"}, PAGE,
             {**PAGE, "web_ui_image": "A B"}, {**PAGE, "web_ui_runtime": "venv", "web_ui_port": "8081"},
             {**PAGE, "web_ui_runtime": "venv", "web_ui_port": 80},
         )

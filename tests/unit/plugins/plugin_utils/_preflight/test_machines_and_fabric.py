@@ -638,7 +638,7 @@ MORE = {
     "ports of an observer that is off": (
         both(every("observability_enabled", "false"), listening(9090)), {"observability"}),
     "ports of an observer that goes": (
-        both(every("observability_enabled", True), every("observability_state", "absent"), listening(9090)),
+        both(every("observability_enabled", False), listening(9090)),
         {"observability"}),
     **{
         f"{what} of the lock": (
