@@ -101,13 +101,9 @@ PERCENTILES = ("median", "p90", "p99")
 FIELDS = (
     "num_prompts",
     "completed",
-    "duration",
-    "total_input_tokens",
-    "total_output_tokens",
     "output_throughput",
     "request_goodput",
     "spec_decode_acceptance_rate",
-    "spec_decode_acceptance_length",
     *(f"{name}_{time}_ms" for time in TIMES for name in PERCENTILES),
 )
 SHOWN = 6  # lines of what the generator said
@@ -183,15 +179,11 @@ class Repetition:
 
     requests: Count
     failed: Count
-    seconds: Number
-    prompt_tokens: Number  # of one request
-    output_tokens: Number
     output_rate: Number
     ttft_ms: Mapping[Word, Number]
     tpot_ms: Mapping[Word, Number]
     goodput: Number
     acceptance: Optional[Number] = None
-    acceptance_length: Optional[Number] = None
 
 
 @dataclass(frozen=True)
@@ -298,15 +290,11 @@ def repetition(found: Mapping[str, Any]) -> Repetition:
     return Repetition(
         requests=requests,
         failed=max(requests - completed, 0),  # "failed" is in the files of newer versions only
-        seconds=_number(found, "duration"),
-        prompt_tokens=_number(found, "total_input_tokens") / max(completed, 1),
-        output_tokens=_number(found, "total_output_tokens") / max(completed, 1),
         output_rate=_number(found, "output_throughput"),
         ttft_ms={name: _number(found, f"{name}_ttft_ms") for name in PERCENTILES},
         tpot_ms={name: _number(found, f"{name}_tpot_ms") for name in PERCENTILES},
         goodput=_number(found, "request_goodput"),
         acceptance=_number(found, "spec_decode_acceptance_rate") / 100 if drafts else None,
-        acceptance_length=_number(found, "spec_decode_acceptance_length") if drafts else None,
     )
 
 

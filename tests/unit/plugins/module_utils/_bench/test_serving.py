@@ -16,7 +16,7 @@ from module_runner import run_call
 
 POINT = {"concurrency": 2, "prompt_tokens": 64, "output_tokens": 16, "requests": 4, "repetitions": 1, "seed": 7}
 TIMES = {"median": 45.0, "p90": 46.0, "p99": 47.0}
-REPETITION = Repetition(4, 0, 2.0, 64.0, 16.0, 32.0, TIMES, TIMES, 0.0)
+REPETITION = Repetition(4, 0, 32.0, TIMES, TIMES, 0.0)
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ def swept(**settings):
 
 def repetition(rate, failed=0):
     times = {name: value * 100 / rate for name, value in (("median", 9.0), ("p90", 9.5), ("p99", 9.9))}
-    made = generator.Repetition(2, failed, 1.0, 512.0, 128.0, rate, times, times, 0.2)
+    made = generator.Repetition(2, failed, rate, times, times, 0.2)
     return document.plain(made)
 
 
