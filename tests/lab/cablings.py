@@ -54,8 +54,7 @@ def heard(lab: faults.Lab, node: str) -> Neighbors:
         for mine in ports:
             for far in ports:
                 if mine.node == node and (far.node, far.nic.cage) != (node, mine.nic.cage):
-                    ends = (mine.nic.netdev, mine.nic.cage, "probe", far.node, far.nic.netdev, far.nic.cage)
-                    entries.append(Heard(*ends, far.mac, True))
+                    entries.append(Heard(mine.nic.netdev, mine.nic.cage, "probe", far.node, far.nic.cage, True))
     return Neighbors(tuple(entries), complete=True)
 
 

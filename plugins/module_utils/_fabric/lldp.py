@@ -29,9 +29,8 @@ class Announcement:
     addresses: tuple[str, ...] = ()
 
     @property
-    def port_mac(self) -> str:
-        """Of the port that it speaks on. The chassis may have that of any other."""
-        return self.port.lower() if self.port.lower() in self.macs else ""
+    def ids(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.macs, *self.addresses)))
 
 
 def _said(system: str, port: str, macs: tuple[str, ...], managed: Iterable[Any]) -> Announcement:

@@ -254,10 +254,8 @@ def lldpd(runner: Runner, own: Mapping[str, End]) -> tuple[list[Heard], str]:
     found = []
     for netdev, said in known:
         if netdev in own:
-            mac = said.port_mac or next(iter(said.macs), "")
-            ids = tuple(one for one in (*said.macs, *said.addresses) if one != said.port_mac)
             system, port = strict.as_switch(said.system), strict.as_switch(said.port)
-            found.append(Heard(netdev, own[netdev].cage, "lldp", peer_mac=mac, system=system, port=port, ids=ids))
+            found.append(Heard(netdev, own[netdev].cage, "lldp", system=system, port=port, ids=said.ids))
     return found, ""
 
 

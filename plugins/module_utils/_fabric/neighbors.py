@@ -27,8 +27,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds im
     Host,
     HostOrEmpty,
     Interface,
-    InterfaceOrEmpty,
-    MacOrEmpty,
     Number,
     Octet,
     SwitchOrEmpty,
@@ -77,14 +75,12 @@ class Heard:
     netdev: Interface
     cage: Optional[Octet]  # None where the adapter does not tell
     source: Word  # "probe" or "lldp"
-    node: HostOrEmpty = ""  # nothing for LLDP from a device that is none of ours
-    peer_netdev: InterfaceOrEmpty = ""
+    node: HostOrEmpty = ""  # nothing for LLDP
     peer_cage: Optional[Octet] = None
-    peer_mac: MacOrEmpty = ""
     both_ways: Optional[Flag] = None  # the other end hears us as well; LLDP does not tell
     system: SwitchOrEmpty = ""
     port: SwitchOrEmpty = ""
-    ids: tuple[Word, ...] = ()  # LLDP: MAC and IP addresses by which the device, and not the port, may be known
+    ids: tuple[Word, ...] = ()  # LLDP: MAC and IP addresses of the device and its port
 
 
 @dataclass(frozen=True)
@@ -217,7 +213,7 @@ class Conversation:
     def heard(self) -> list[Heard]:
         """All neighbours, by netdev."""
         return [
-            Heard(end.netdev, end.cage, "probe", beacon.node, beacon.netdev, beacon.cage, mac, self._hears_us(beacon))
+            Heard(end.netdev, end.cage, "probe", beacon.node, beacon.cage, self._hears_us(beacon))
             for end in self.ends.values()
             for _key, (beacon, mac) in sorted(end.beacons.items())
         ]

@@ -86,33 +86,23 @@ class _Groups:
     """Disjoint sets. A member is a (node, cage), or ("", system name) for a switch."""
 
     def __init__(self) -> None:
-        self.parent: dict[tuple[str, Any], tuple[str, Any]] = {}
+        self.of: dict[tuple[str, Any], list[tuple[str, Any]]] = {}
 
-    def root(self, member: tuple[str, Any]) -> tuple[str, Any]:
-        parent = self.parent
-        above = parent.setdefault(member, member)
-        while above != member:
-            parent[member] = parent[above]
-            member, above = above, parent[above]
-        return member
+    def add(self, member: tuple[str, Any]) -> list[tuple[str, Any]]:
+        return self.of.setdefault(member, [member])
 
     def join(self, one: tuple[str, Any], other: tuple[str, Any]) -> None:
-        above = self.parent.get(one)
-        if above is not None and above == self.parent.get(other):
-            return  # nearly always, where everybody hears everybody
-        first, second = self.root(one), self.root(other)
-        if first != second:
-            self.parent[max(first, second, key=str)] = min(first, second, key=str)
+        first, second = self.add(one), self.add(other)
+        if first is not second:
+            first += second
+            self.of.update(dict.fromkeys(second, first))
 
     def sets(self) -> list[list[tuple[str, Any]]]:
-        found: dict[tuple[str, Any], list[tuple[str, Any]]] = {}
-        for member in self.parent:
-            found.setdefault(self.root(member), []).append(member)
-        return list(found.values())
+        return list({id(members): members for members in self.of.values()}.values())
 
 
 class _Ears:
-    """Collects the evidence of all nodes."""
+    """Collects the evidence of all nodes: beacons say where the other machines are, LLDP names the switches."""
 
     def __init__(self, nodes: Nodes) -> None:
         self.nodes = nodes
@@ -121,18 +111,13 @@ class _Ears:
         self.systems: dict[Port, str] = {}
         self.foreign: dict[Port, set[str]] = {}
         self.one_way: dict[Port, set[str]] = {}
-        self.by_netdev: dict[tuple[str, str], int] = {}
-        self.by_mac: dict[str, Port] = {}
         # MAC and IP addresses of all interfaces, the management port among them; nothing where several nodes have one.
         self.owners: dict[str, str] = {}
         self.known = {(host, number) for host, node in nodes.items() for number in cages.numbers(node)}
         for host, node in nodes.items():
             for cage in node.cages:
                 for half in cage.halves:
-                    self.by_netdev[host, half.netdev or ""] = cage.cage
-                    if half.mac:
-                        self.by_mac[half.mac.lower()] = (host, cage.cage)
-                        self._owns(host, half.mac)
+                    self._owns(host, half.mac)
             for interface in node.interfaces or ():
                 for known in (interface.mac, *(item.address for item in interface.addresses)):
                     self._owns(host, known)
@@ -142,51 +127,29 @@ class _Ears:
             name = str(known).lower()
             self.owners[name] = host if self.owners.get(name, host) == host else ""
 
-    def _speaker(self, entry: Heard) -> str:
-        """Which node LLDP is from: MAC and IP addresses of the machines decide, and not what they call themselves."""
-        names = (entry.peer_mac, *entry.ids, entry.system)
-        return next(filter(None, (self.owners.get(name.lower(), "") for name in names)), "")
-
     def listen(self, host: str, entry: Heard) -> None:
-        cage = self.by_netdev.get((host, entry.netdev)) if entry.cage is None else entry.cage
-        if cage is None or (host, cage) not in self.known:
+        port = (host, -1 if entry.cage is None else entry.cage)
+        if port not in self.known:
             return
-        port = (host, cage)
-        peer = entry.node
         if entry.source == "lldp":
-            peer = self._speaker(entry) or peer
-            if peer == host:
-                return  # through the other cage, or back from the same switch
-        if peer in self.nodes:
-            far = self._far_cage(peer, entry) if entry.peer_cage is None else entry.peer_cage
-            if far is None or (peer, far) not in self.known:
-                return
-            if (peer, far) == port:
-                return  # the other half of the same cage
-            if entry.source == "probe":
-                self.sources[port] = "probe"  # beats an announcement: it says which cage it came from
-            self.groups.join(port, (peer, far))
+            # MAC and IP addresses tell a machine from a switch, and not what it calls itself.
+            ours = any(self.owners.get(name.lower()) for name in (*entry.ids, entry.system))
+            if entry.system and not ours:
+                self.groups.join(port, ("", entry.system))
+                self.systems[port] = min(entry.system, self.systems.get(port, entry.system))
+                self.sources.setdefault(port, "lldp")
+            return
+        far = (entry.node, -1 if entry.peer_cage is None else entry.peer_cage)
+        if entry.node not in self.nodes:
+            self.groups.add(port)
+            self.foreign.setdefault(port, set()).add(entry.node)
+        elif far in self.known and far != port:  # its own beacon comes from the other half of the same cage
+            self.groups.join(port, far)
             if entry.both_ways is False:
-                self.one_way.setdefault(port, set()).add(peer)
-        elif peer:
-            self.groups.root(port)
-            self.foreign.setdefault(port, set()).add(peer)
-        elif entry.system:
-            self.groups.join(port, ("", entry.system))
-            self.systems[port] = min(entry.system, self.systems.get(port, entry.system))
+                self.one_way.setdefault(port, set()).add(entry.node)
         else:
             return
-        self.sources.setdefault(port, "lldp")
-
-    def _far_cage(self, peer: str, entry: Heard) -> int | None:
-        by_name = self.by_netdev.get((peer, entry.peer_netdev))
-        if by_name is not None:
-            return by_name
-        host, cage = self.by_mac.get(entry.peer_mac.lower(), ("", None))
-        if host == peer and entry.peer_mac not in entry.ids:
-            return cage
-        plugged = cages.cabled(self.nodes[peer])
-        return plugged[0] if len(plugged) == 1 else None
+        self.sources[port] = "probe"
 
     def tell(self, findings: list[Finding]) -> None:
         for (host, cage), peers in self.one_way.items():

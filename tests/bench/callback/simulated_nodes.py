@@ -212,8 +212,8 @@ def node(host: str, rank: int) -> dict[str, Any]:
 
 def heard(host: str, nodes: list[str]) -> dict[str, Any]:
     found = [
-        {"netdev": netdev, "cage": 0, "source": "probe", "node": peer, "peer_netdev": netdev, "peer_cage": 0}
-        | {"peer_mac": "48:21:0b:96:00:c0", "both_ways": True, "system": "", "port": ""}
+        {"netdev": netdev, "cage": 0, "source": "probe", "node": peer, "peer_cage": 0}
+        | {"both_ways": True, "system": "", "port": ""}
         for netdev in NETDEVS
         for peer in nodes
         if peer != host
