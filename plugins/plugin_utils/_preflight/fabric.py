@@ -699,9 +699,7 @@ def _planned_halves(context: Context, host: str) -> set[str]:
 def _effective(interface: NetworkInterface, rail: fabric_fact.Rail, up: bool) -> Effective:
     """What ``node_info`` does not tell counts as planned."""
     addresses = [
-        f"{item.address}/{item.prefix or rail.prefix}"
-        for item in interface.addresses
-        if item.family == "inet" and not item.address.startswith("169.254.")
+        f"{item.address}/{item.prefix or rail.prefix}" for item in interface.addresses if item.family == "inet"
     ]
     link = interface.state != "DOWN"
     return Effective(True, up, link, interface.mtu or rail.mtu, tuple(sorted(addresses)))
@@ -720,46 +718,11 @@ def check_wrong_mtu(context: Context) -> Iterator[Finding]:
 
 
 def check_foreign_address(context: Context) -> Iterator[Finding]:
-    for item in _drift(context, drift.FOREIGN):
-        yield Finding(item.host, item.found, item.remedy, item.device)
-    for host in context.nodes:
-        fact = context.fact(host)
-        rails = {rail.netdev: rail for rail in fact.rails} if fact and fact.state == "applied" else {}
-        for interface in context.interfaces(host):
-            rail = rails.get(interface.name)
-            for own in interface.addresses:
-                if rail is not None and own.address.startswith("169.254."):
-                    address = f"{own.address}/{own.prefix or 16}"
-                    yield Finding(
-                        host,
-                        f"the interface has the address {address} beside {rail.address}/{rail.prefix}: it has chosen "
-                        "it by itself (IPv4 link-local), another one after each boot",
-                        f"sudo ip addr del {address} dev {rail.netdev}. If it comes back, a netplan file that is read "
-                        "after ours asks for it (link-local: [ipv4]; the layer fabric names it), or avahi-autoipd does",
-                        f"{rail.rdma_device} ({rail.netdev})",
-                    )
+    yield from (Finding(item.host, item.found, item.remedy, item.device) for item in _drift(context, drift.FOREIGN))
 
 
 def check_gid_missing(context: Context) -> Iterator[Finding]:
-    for host, node in context.nodes.items():
-        if node.gids is None:
-            continue
-        present = {item.name: item for item in context.interfaces(host)}
-        fact = context.fact(host)
-        own = {rail.netdev: rail.address for rail in fact.rails} if fact and fact.state == "applied" else {}
-        for device, port in links(context, host):
-            netdev = str(port.netdev)
-            table = {gid.ipv4 for gid in node.gids if gid.device == port.rdma_device and gid.version == 2}
-            for item in present[netdev].addresses if netdev in present else ():
-                if item.address != own.get(netdev, item.address):
-                    continue  # the check foreign_address says it, and nobody needs its GID
-                if item.family == "inet" and item.address not in table:
-                    yield Finding(
-                        host,
-                        f"the interface has {item.address}, and the RDMA device has no RoCE v2 GID for it",
-                        f"Cycle the link: ip link set {netdev} down; ip link set {netdev} up. If it stays away, reboot",
-                        device,
-                    )
+    yield from (Finding(item.host, item.found, item.remedy, item.device) for item in _drift(context, drift.NO_GID))
 
 
 def check_gid_mismatch(context: Context) -> Iterator[Finding]:
