@@ -14,8 +14,8 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Flag, Interface, WordOrEmpty, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import UNITS
 
@@ -51,14 +51,11 @@ class Leftover:
     """What a unit does to the fabric: ``netdevs`` that it changes, ``peermem``: it loads the module; ``line`` is the
     first that shows it, in ``file``. Without a unit something else starts that file."""
 
-    unit: str
-    file: str
-    line: str
-    netdevs: tuple[str, ...] = ()
-    peermem: bool = False
-
-    def as_dict(self) -> dict[str, Any]:
-        return {**vars(self), "netdevs": list(self.netdevs)}
+    unit: WordOrEmpty
+    file: Words
+    line: Words
+    netdevs: tuple[Interface, ...] = ()
+    peermem: Flag = False
 
 
 def leftovers(machine: Machine, netdevs: Iterable[str]) -> list[Leftover]:

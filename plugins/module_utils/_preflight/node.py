@@ -38,12 +38,6 @@ PARTS = ("rdma", "gids", "kernel_log", "gpu", "clocks", "nccl", "session", "sett
 Limit = Annotated[int, strict.whole(-1)]
 
 
-def _gids(value: Any) -> tuple[Gid, ...]:
-    if not isinstance(value, (list, tuple)):
-        raise ValueError(f"is {strict.quoted(value)}, expected a list")
-    return tuple(map(Gid.of_dict, value))
-
-
 @dataclass(frozen=True)
 class Python:
     version: Word = ""
@@ -195,7 +189,7 @@ class Node:
     clock_offset: Optional[Number] = None  # against the controller
     parts: tuple[Word, ...] = ()
     rdma: Optional[Annotated[Rdma, Rdma.of_dict]] = None
-    gids: Optional[Annotated[tuple[Gid, ...], _gids]] = None
+    gids: Optional[tuple[Annotated[Gid, Gid.of_dict], ...]] = None
     kernel_log: Optional[tuple[KernelLine, ...]] = None
     gpu: Optional[Cuda] = None
     clocks: Optional[Clocks] = None

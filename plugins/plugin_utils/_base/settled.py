@@ -37,8 +37,8 @@ def table(task_vars: Mapping[str, Any] | None, name: str) -> Mapping[str, Any]:
 
 
 def alike(nodes: Iterable[Any]) -> dict[str, Any]:
-    """``nodes``: what is settled on each. What is the same on all, found out once: each node that asked all others would
-    make this grow with their square. ``qos``: none has anything left of a QoS profile."""
+    """``nodes``: what is settled on each. What is the same on all is found out once: each node that asked all others
+    would make this grow with their square. ``qos``: none has anything left of a QoS profile."""
     found = [_mapping(settled) for settled in nodes]
     secrets = [_mapping(one.get("secrets")) for one in found] or [{}]
     return {

@@ -24,8 +24,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import apply
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Cable
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import RdmaPort
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import Rdma, RdmaPort
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support import capture
 from fabric_inputs import half
 from fabric_rates import fabric
@@ -57,6 +58,7 @@ TRUE: tuple[Any, ...] = (
 )
 FILE = manifest.File("config.json", 2, "1" * 64, "2" * 40, ("1" * 64,))
 OF_PARSERS: Mapping[Any, Any] = {
+    Rdma.of_dict: document.plain(Rdma((half(0, "0000"),), "x", "x")),
     left_out: None,
     capture.unpacked: capture.pack({"nvidia_smi": "GB10\nx"}),
     kept_plan.plan_or_none: None,
@@ -133,20 +135,34 @@ def harmless(answer: Any) -> bool:
     )
 
 
-@pytest.mark.parametrize("name", calls.CALLS)
+NODE_INFO = "node_info"  # a public module: what it returns is no answer of a call
+
+
+def answer_type(name: str) -> Any:
+    return node.Node if name == NODE_INFO else calls.answer_type(name)
+
+
+def taken(name: str, answer: Any) -> Any:
+    if name != NODE_INFO:
+        return calls.read(name, answer, LIAR)
+    told = node.read({"node": answer}, LIAR)
+    return told.node if told else None
+
+
+@pytest.mark.parametrize("name", [*calls.CALLS, NODE_INFO])
 def test_a_true_answer_comes_in_unchanged_and_a_lie_does_not_come_in(name: str) -> None:
-    true = json.loads(json.dumps(sample(calls.answer_type(name), name)))
-    read = document.plain(calls.read(name, true, LIAR))
+    true = json.loads(json.dumps(sample(answer_type(name), name)))
+    read = document.plain(taken(name, true))
     assert {key: value for key, value in read.items() if key not in ("diff", "outputs")} == {
         key: value for key, value in true.items() if key not in ("diff", "outputs")
     }
     for lie in LIES:
         for place, answer in lies(true, lie):
             try:
-                taken = calls.read(name, answer, LIAR)
+                found = taken(name, answer)
             except SparkError as exc:
                 said = str(exc)
                 assert exc.where == LIAR and place.rpartition(".")[2] in said, (place, lie, said)
                 assert strict.words(said) == said or len(said) > strict.MOST_WORDS, (place, lie, said)
             else:
-                assert harmless(taken), (place, lie)
+                assert harmless(found), (place, lie)

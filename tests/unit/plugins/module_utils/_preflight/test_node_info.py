@@ -28,8 +28,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.nod
     Session,
     UnitState,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 ADDRESSES = [
     {"ifname": "lo", "operstate": "UNKNOWN", "mtu": 65536, "addr_info": [{"family": "inet", "local": "127.0.0.1"}]},
@@ -280,25 +278,6 @@ def test_ip_prints_nothing(text):
 def test_ip_prints_garbage(text):
     assert net.parse_addresses(text) is None
     assert net.parse_routes(text) is None
-
-
-_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["ifname", "addr_info", "local", "dst", "table", "type", "priority"]), inner, max_size=4
-        )
-    ),
-    max_leaves=12,
-)
-
-
-@given(_JSON)
-def test_any_json_is_survived(value):
-    net.parse_addresses(json.dumps(value))
-    net.parse_routes(json.dumps(value))
-    net.parse_rules(json.dumps(value))
 
 
 TAILSCALE = [
