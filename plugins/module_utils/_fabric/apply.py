@@ -73,6 +73,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.rollb
 FACT_SET = "fabric_fact"
 SYSCTL_FILE = "/etc/sysctl.d/90-sparkmatrix-fabric.conf"
 MARGIN_S = 10  # of fabric_rollback_seconds, for everything but waiting
+SYSCTLS: Mapping[str, int] = {**ARP, "disable_ipv6": 1}  # per fabric interface, see :mod:`_fabric.interfaces`
 FORGOTTEN = "the unconfirmed change of an interrupted run is no longer pending"
 TAKEN_OVER = "the unconfirmed change of an interrupted run is taken over"
 
@@ -92,7 +93,6 @@ class Wanted:
     rollback_s: float = SECONDS
     backend: str = field(default="auto", metadata=document.one_of("auto", "networkd", "networkmanager"))
     foreign: str = field(default="refuse", metadata=document.one_of("refuse", "adopt"))
-    ipv6: bool = False
     macs: tuple[str, ...] = ()  # of all ports of the cluster's cards
 
     @property
@@ -137,11 +137,6 @@ def default_routes(machine: Machine) -> set[str]:
     with json_text.Reading("the output of 'ip -j route show' cannot be read", "", "Update iproute2"):
         ways = [way for entry in json_text.mappings(done.out or "[]") for way in entry.get("nexthops", [entry])]
         return {str(way["dev"]) for way in ways if "dev" in way}
-
-
-def sysctls_asked(ipv6: bool) -> dict[str, int]:
-    """Per fabric interface, see :mod:`_fabric.interfaces`."""
-    return dict(ARP) if ipv6 else {**ARP, "disable_ipv6": 1}
 
 
 def sysctls_needed(
@@ -205,7 +200,6 @@ class _Apply:
         self._taken_over = self.pending is not None
         self.before = effective(machine) if wanted.rails or self.memory.interfaces else {}
         self.rails = {rail.netdev: rail for rail in wanted.rails}
-        self.asked = sysctls_asked(wanted.ipv6)
         self.interfaces = [
             fabric_netplan.Interface(nic(machine, rail.netdev), f"{rail.address}/{rail.prefix}", rail.mtu)
             for rail in wanted.rails
@@ -213,7 +207,7 @@ class _Apply:
         remembered = self.memory.backend if self.memory.interfaces else ""
         self.backend = fabric_renderer.choose(machine, wanted.backend, remembered) if wanted.rails else remembered
         renderer = fabric_renderer.RENDERERS.get(self.backend, "")
-        self.foreign = Foreign(machine, self.interfaces, wanted.foreign, renderer, wanted.ipv6)
+        self.foreign = Foreign(machine, self.interfaces, wanted.foreign, renderer)
         self.adopted: list[File] = []
 
     # -- compare
@@ -223,7 +217,7 @@ class _Apply:
         leaving = [netdev for netdev in self.memory.interfaces if netdev not in self.rails]
         off = [n for n, rail in self.rails.items() if not reached(self.before.get(n, Effective()), rail)]
         after = self._remember()
-        needed = sysctls_needed(self.machine, self.rails, after, self.asked)
+        needed = sysctls_needed(self.machine, self.rails, after, SYSCTLS)
         wrong_sysctls = {
             (netdev, key): value
             for (netdev, key), value in needed.items()
@@ -303,11 +297,11 @@ class _Apply:
         for netdev, rail in self.rails.items():
             if netdev not in interfaces:
                 now = self.before.get(netdev, Effective())
-                state = rollback.interface_state(self.machine, netdev, now, self.asked)
+                state = rollback.interface_state(self.machine, netdev, now, SYSCTLS)
                 interfaces[netdev] = {**state, "addresses": []}
             entry = interfaces[netdev]
             # What is asked for only now was not changed before.
-            values = {key: read_sysctl(self.machine, netdev, key) for key in self.asked if key not in entry["sysctls"]}
+            values = {key: read_sysctl(self.machine, netdev, key) for key in SYSCTLS if key not in entry["sysctls"]}
             entry["sysctls"] = {**entry["sysctls"], **{key: v for key, v in values.items() if v is not None}}
             entry["sysctls"].update(self._no_longer_right(netdev, entry["sysctls"]))
             ours = f"{rail.address}/{rail.prefix}"
@@ -322,10 +316,10 @@ class _Apply:
         """Sysctls that were right without us, and are not any more: set by hand until the next boot, for example. What
         is there now is what we change."""
         found = {}
-        for key in set(before) & set(self.asked):
+        for key in set(before) & set(SYSCTLS):
             now = read_sysctl(self.machine, netdev, key)
-            right = not sysctl_wanted(self.machine, key, self.asked[key], before[key])
-            if right and now is not None and sysctl_wanted(self.machine, key, self.asked[key], now):
+            right = not sysctl_wanted(self.machine, key, SYSCTLS[key], before[key])
+            if right and now is not None and sysctl_wanted(self.machine, key, SYSCTLS[key], now):
                 found[key] = now
         return found
 
@@ -333,7 +327,7 @@ class _Apply:
         if not self.rails:
             return []
         renderer = fabric_renderer.RENDERERS[self.backend]
-        text = fabric_netplan.render(self.interfaces, renderer, self.wanted.ipv6)
+        text = fabric_netplan.render(self.interfaces, renderer)
         files = [
             File(fabric_netplan.FILE, content=text.encode(), mode=0o600),
             File(MEMORY, content=memory.text().encode()),
@@ -511,7 +505,7 @@ class _Apply:
         for netdev in [*self.rails, *leaving]:
             if netdev in self.before:
                 states[netdev] = {
-                    **rollback.interface_state(self.machine, netdev, self.before[netdev], self.asked),
+                    **rollback.interface_state(self.machine, netdev, self.before[netdev], SYSCTLS),
                     "placed": after.interfaces.get(netdev, {}).get("addresses", []),
                 }
         plan_hash = self.wanted.fact.plan_hash if self.wanted.fact else ""

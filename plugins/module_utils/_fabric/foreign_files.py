@@ -54,13 +54,11 @@ class Foreign:
         interfaces: Sequence[netplan.Interface],
         foreign: str,
         renderer: str = "networkd",
-        ipv6: bool = False,
     ) -> None:
         self.machine = machine
         self.interfaces = interfaces
         self.foreign = foreign
         self.renderer = renderer
-        self.ipv6 = ipv6
 
     def check(self, adopted: Iterable[File]) -> None:
         """Everything that still is in the way, and why it cannot be adopted where that was asked for."""
@@ -145,8 +143,8 @@ class Foreign:
         kinds: list[dict[str, str]] = [{}, {}, {}]
         for path, text in files.items():
             kinds[0 if path.endswith(".yaml") else 1 if path.endswith(".nmconnection") else 2][path] = text
-        found = netplan.conflicts(kinds[0], self.interfaces, self.renderer, self.ipv6)
-        ours = netplan.render(self.interfaces, self.renderer, self.ipv6)
+        found = netplan.conflicts(kinds[0], self.interfaces, self.renderer)
+        ours = netplan.render(self.interfaces, self.renderer)
         own, manager = {item.netdev: item.nic for item in self.interfaces}, self.renderer == "NetworkManager"
         return [
             *(

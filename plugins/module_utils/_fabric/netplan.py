@@ -106,7 +106,7 @@ class Conflict:
     asked: bool = False  # whether it changes anything, netplan says best: :func:`_fabric.reading.changes`
 
 
-def definition_of(item: Interface, renderer: str, ipv6: bool) -> dict[str, Any]:
+def definition_of(item: Interface, renderer: str) -> dict[str, Any]:
     """What our file says about an interface, as :func:`read` returns it. ``optional``, because a Spark's ConnectX-7 may
     be absent at boot and must not delay it."""
     # Before every profile that fits the interface by its driver, by a pattern or as any other.
@@ -117,19 +117,19 @@ def definition_of(item: Interface, renderer: str, ipv6: bool) -> dict[str, Any]:
         "dhcp4": "false",
         "dhcp6": "false",
         "accept-ra": "false",
-        "link-local": ["ipv6"] if ipv6 else [],
+        "link-local": [],
         "mtu": str(item.mtu),
         "addresses": [item.address],
         **({"networkmanager": first} if renderer == "NetworkManager" else {}),
     }
 
 
-def render(interfaces: Sequence[Interface], renderer: str = "networkd", ipv6: bool = False) -> str:
+def render(interfaces: Sequence[Interface], renderer: str = "networkd") -> str:
     """The text of our file."""
     lines = [_HEADER + "network:", "  version: 2", "  ethernets:"]
     for item in interfaces:
         lines.append(f"    {item.netdev}:")
-        lines += [f"      {key}: {_flow(value)}" for key, value in definition_of(item, renderer, ipv6).items()]
+        lines += [f"      {key}: {_flow(value)}" for key, value in definition_of(item, renderer).items()]
     return "\n".join(lines) + "\n"
 
 
@@ -296,14 +296,12 @@ def words(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def conflicts(
-    files: Mapping[str, str], interfaces: Iterable[Interface], renderer: str = "networkd", ipv6: bool = False
-) -> list[Conflict]:
+def conflicts(files: Mapping[str, str], interfaces: Iterable[Interface], renderer: str = "networkd") -> list[Conflict]:
     """What keeps our file from meaning what it says. ``files``: text of every netplan file by path, ours is ignored."""
     found, mine = [], list(interfaces)
     networks = {path: read(path, text) for path, text in sorted(lasting(files).items(), key=_in_order) if path != FILE}
     for interface in mine:
-        ours = definition_of(interface, renderer, ipv6)
+        ours = definition_of(interface, renderer)
         for path, network in networks.items():
             for definition in definitions(path, network, interface.nic):
                 reason, asked = _objection(definition, interface, ours, _order(path) > _order(FILE))

@@ -56,6 +56,7 @@ _FIXED: Mapping[str, str] = {
     "benchmark_seed": "other prompts in every run",
     "doctor_drift_minutes": "15",
     "fabric_bandwidth_port": "18515",
+    "fabric_ipv6": "false",
     "gateway_burst": "100",
     "observability_retention_gib": "10",
     "os_stabilization_earlyoom_percent": "3",
