@@ -97,6 +97,7 @@ RENAMED: Mapping[str, str] = {
         "It follows from fabric_rollback_seconds",
     ),
     "benchmark_program_sha256": "Write it behind the address in benchmark_program: https://…#sha256=…",
+    "fabric_bandwidth_wait_s": "It follows from fabric_neighbor_timeout_s",
     "fabric_bandwidth_everything": "Set fabric_bandwidth_test: everything",
     "observability_state": "observability_enabled: false takes it away",
     "web_ui_state": "web_ui_enabled: false takes it away",
