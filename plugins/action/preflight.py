@@ -103,18 +103,17 @@ class ActionModule(ActionBase):
         checks = preflight_checks.INVENTORY if args["phase"] == "inventory" else preflight_checks.HOSTS
         made = preflight_checks.run(checks, context)
         if args["report"]:
-            shown = [{**finding.as_dict(), "check": rule.id} for rule, finding in made]
+            shown = [finding.as_dict() for finding in made]
             return {"changed": False, "findings": shown, "checks": len(preflight_checks.selected(checks, context))}
-        findings += [finding for _rule, finding in made]
+        findings += made
         result: dict[str, Any] = {"changed": False}
         if warnings(findings):
             result["warnings"] = [str(finding) for finding in warnings(findings)]
         if errors(findings):
-            names = preflight_checks.changeable(made)
+            may = preflight_checks.changeable(made)
             text = refusal("Preflight refused this run, and nothing has been changed:", findings)
-            if names:
-                wanted = ", ".join(f"{name}: warn" for name in names)
-                may = [finding for rule, finding in made if finding.severity == "error" and not rule.fixed]
+            if may:
+                wanted = ", ".join(f"{name}: warn" for name in sorted({finding.rule for finding in may}))
                 rest = len(may) < len(errors(findings))
                 which = (
                     "Some of this must be mended; to run in spite of the others" if rest else "To run in spite of this"

@@ -112,7 +112,7 @@ def before(item: Topology, injected: Sequence[faults.Fault], *, declare: bool) -
     listening = preflight_checks.listeners(context, forks=nodes)["nodes"]
     context = dataclasses.replace(context, neighbors={host: heard(lab, host) for host in listening})
     made = preflight_checks.run(preflight_checks.HOSTS, context)
-    return [str(finding) for rule, finding in made if rule.id == "cables" and finding.severity == "error"]
+    return [str(finding) for finding in made if finding.rule == "cables" and finding.severity == "error"]
 
 
 # --- what has to come out --------------------------------------------------------------------------------------------

@@ -370,9 +370,9 @@ def judge(topology: str, nodes: int, machines: Cluster) -> set[Verdict]:
             failures=lost,
             earlier=facts(topology, nodes),
         )
-        for rule, finding in preflight_checks.run(preflight_checks.JUDGES, context):
+        for finding in preflight_checks.run(preflight_checks.JUDGES, context):
             if finding.severity != "info":
-                found.add((rule.id, finding.host, finding.device))
+                found.add((finding.rule, finding.host, finding.device))
     return found
 
 

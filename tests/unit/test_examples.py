@@ -89,7 +89,7 @@ def refused(given: dict[str, Any], count: int) -> list[str]:
         settings=settings,
     )
     made = preflight_checks.run(preflight_checks.INVENTORY, context)
-    return [str(finding) for _check, finding in made if finding.severity == "error"]
+    return [str(finding) for finding in made if finding.severity == "error"]
 
 
 # --- what stands in the guides ---------------------------------------------------------------------------------------

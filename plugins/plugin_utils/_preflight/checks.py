@@ -84,8 +84,8 @@ def selected(judges: Mapping[str, Judge], context: Context) -> list[Rule]:
     return [rule for rule in rules if rule.layers & layers and level(rule, context.settings) != SKIP]
 
 
-def run(judges: Mapping[str, Judge], context: Context) -> list[tuple[Rule, Finding]]:
-    """Make the checks of the selected layers; every finding with its rule, and what it does not say from there.
+def run(judges: Mapping[str, Judge], context: Context) -> list[Finding]:
+    """Make the checks of the selected layers; every finding with its rule, and from there what it does not say itself.
 
     Findings have the severity of the rule, except those that a check makes ``info`` itself: what could not be checked,
     or what this very run puts right.
@@ -93,10 +93,10 @@ def run(judges: Mapping[str, Judge], context: Context) -> list[tuple[Rule, Findi
     made = []
     for rule in selected(judges, context):
         severity = SEVERITIES[level(rule, context.settings)]
-        for found in judges[rule.id](context):
-            told = found.severity if found.severity == "info" else severity
-            remedy, why = found.remedy or rule.help, found.why or rule.why
-            made.append((rule, replace(found, severity=told, remedy=remedy, why=why)))
+        for one in judges[rule.id](context):
+            told = one.severity if one.severity == "info" else severity
+            remedy, why = one.remedy or rule.help, one.why or rule.why
+            made.append(replace(one, severity=told, remedy=remedy, why=why, rule=rule.id))
     return made
 
 
@@ -115,9 +115,9 @@ def listeners(context: Context, forks: int) -> dict[str, Any]:
     return preflight_fabric.listeners(context, forks)
 
 
-def changeable(made: Sequence[tuple[Rule, Finding]]) -> list[str]:
-    """Names of the checks that refuse and need not."""
-    return sorted({rule.id for rule, finding in made if finding.severity == "error" and not rule.fixed})
+def changeable(made: Sequence[Finding]) -> list[Finding]:
+    """Those that refuse and need not."""
+    return [one for one in made if one.severity == "error" and one.rule and not RULES[one.rule].fixed]
 
 
 def request(context: Context) -> dict[str, Any]:

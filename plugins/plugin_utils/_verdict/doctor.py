@@ -42,7 +42,7 @@ NOT_SET_UP = "no engine is set up"  # of _status.node
 
 
 def checked(findings: Sequence[Mapping[str, Any]], hosts: Sequence[str], count: int) -> list[Verdict]:
-    """Findings of preflight, each with the ``check`` that made it; ``count``: of the checks that were made."""
+    """Findings of preflight, each with the ``rule`` that it is of; ``count``: of the checks that were made."""
     found = [one for finding in findings for one in _finding(finding, hosts)]
     good = max(count - len({one.check for one in found}), 0)
     if good:
@@ -52,7 +52,7 @@ def checked(findings: Sequence[Mapping[str, Any]], hosts: Sequence[str], count: 
 
 
 def _finding(finding: Mapping[str, Any], hosts: Sequence[str]) -> Iterator[Verdict]:
-    check, said, where = str(finding["check"]), str(finding["found"]), str(finding["host"])
+    check, said, where = str(finding["rule"]), str(finding["found"]), str(finding["host"])
     outcome = OUTCOMES.get(str(finding["severity"]))
     if outcome is None and not said.startswith(NOT_CHECKED):
         return  # a remark
@@ -175,7 +175,7 @@ def make(options: Options) -> dict[str, Any]:
     observed = {host: one[0] for host, one in read.items() if not isinstance(one, str)}
     answers = {host: cluster.Answer({}, one) if isinstance(one, str) else one[1] for host, one in read.items()}
     unreached = {
-        host for one in options["findings"] if one["check"] == "not_answering" for host in one["host"].split(", ")
+        host for one in options["findings"] if one["rule"] == "not_answering" for host in one["host"].split(", ")
     }
     verdicts = [
         *checked(options["findings"], list(read), options["checks"]),

@@ -85,7 +85,7 @@ def found_by_preflight(made: proposal.Proposal) -> list[str]:
         play_hosts=list(hosts),
         variables=variables.load(),
     )
-    return [str(finding) for _check, finding in pf.run(pf.INVENTORY, context)]
+    return [str(finding) for finding in pf.run(pf.INVENTORY, context)]
 
 
 @pytest.mark.parametrize(

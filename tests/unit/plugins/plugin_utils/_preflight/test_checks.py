@@ -26,7 +26,7 @@ OVER_RAY = {"engine_launch": "ray"}
 
 
 def found(checks, ctx):
-    return [(rule.id, str(finding)) for rule, finding in pf.run(checks, ctx)]
+    return [(finding.rule, str(finding)) for finding in pf.run(checks, ctx)]
 
 
 def judge(ctx):
@@ -149,7 +149,7 @@ def test_what_is_found_in_every_inventory():
     made = ((name, pf.run(pf.INVENTORY, ctx)) for name, ctx in CASES.items())
     hold(
         "inventory",
-        ((name, [text for rule, one in found for text in of_findings([one], rule.id)]) for name, found in made),
+        ((name, [text for one in found for text in of_findings([one], one.rule)]) for name, found in made),
     )
 
 
@@ -204,7 +204,7 @@ def test_a_fact_of_the_fabric_that_cannot_be_used(name):
 
     def found(layers):
         ctx = context(layers, nodes=nodes(), earlier=facts)
-        return [one.host for rule, one in pf.run(pf.HOSTS, ctx) if rule.id == "fabric_fact"]
+        return [one.host for one in pf.run(pf.HOSTS, ctx) if one.rule == "fabric_fact"]
 
     assert (found({"plan"}), found({"plan", "fabric"})) == (["spark1"], [])
 

@@ -674,7 +674,7 @@ def test_what_is_found_in_every_fault():
     for name, (inject, layers) in {**FAULTS, **MORE}.items():
         cluster = Cluster()
         inject(cluster)
-        told[name] = [found for rule, one in judge(cluster, layers) for found in of_findings([one], rule.id)]
+        told[name] = [found for one in judge(cluster, layers) for found in of_findings([one], one.rule)]
     hold("preflight", told.items())
 
 
@@ -684,12 +684,12 @@ def test_one_fault_is_one_finding_of_its_rule(name):
     cluster = Cluster()
     inject(cluster)
     made = judge(cluster, layers)
-    (own,) = [finding for rule, finding in made if rule.id == name]
+    (own,) = [finding for finding in made if finding.rule == name]
     assert own.severity == base.SEVERITIES[RULES[name].severity]
     assert own.why and own.remedy
     # One cause may have another effect too (an old NCCL on one machine is a skew); it never turns up somewhere else.
     # Without a fabric of an earlier run nobody has looked at the cables, which is a remark.
-    assert {rule.id for rule, finding in made if finding.severity != "info" or rule.id != "cables"} <= {
+    assert {one.rule for one in made if one.severity != "info" or one.rule != "cables"} <= {
         name,
         "firmware_differs",
     }
@@ -701,7 +701,7 @@ def test_one_fault_is_one_finding_of_its_rule(name):
     ids=["all", "after fabric", "fabric", "engine", "os_stabilization", "none"],
 )
 def test_a_healthy_cluster_has_no_finding_at_all(layers):
-    assert [str(finding) for _rule, finding in judge(Cluster(), layers)] == []
+    assert [str(finding) for finding in judge(Cluster(), layers)] == []
 
 
 @pytest.mark.parametrize("name", ["clock", "management_kept", "ranks", "severity"])
@@ -712,7 +712,7 @@ def test_every_severity(name, level):
     inject(cluster)
     wanted = {**getattr(cluster.rest.get("settings"), "severity", {}), name: level}
     cluster.rest["settings"] = base.Settings(severity=wanted)
-    made = {finding.severity for rule, finding in judge(cluster, layers) if rule.id == name}
+    made = {finding.severity for finding in judge(cluster, layers) if finding.rule == name}
     expected = RULES[name].severity if RULES[name].fixed else level
     assert made == ({base.SEVERITIES[expected]} if expected != base.SKIP else set())
 
@@ -727,7 +727,7 @@ def test_rails_of_a_ring_as_they_are_planned_keep_their_addresses():
     cluster = Cluster(hosts=hosts, facts=facts)
 
     def readdressed(cluster):
-        return [one for rule, one in judge(cluster, {"fabric"}) if rule.id == "readdressed"]
+        return [one for one in judge(cluster, {"fabric"}) if one.rule == "readdressed"]
 
     assert not readdressed(cluster)
     cluster.hosts["spark3"]["spark_rank"], cluster.hosts["spark4"]["spark_rank"] = 3, 2

@@ -362,7 +362,7 @@ def test_what_the_document_says_of_the_machines():
 
 
 def finding(check, host="spark2", severity="error", found="x", device=""):
-    return {"check": check, "host": host, "severity": severity, "found": found, "remedy": "do", "device": device}
+    return {"rule": check, "host": host, "severity": severity, "found": found, "remedy": "do", "device": device}
 
 
 def test_rules_about_a_half_are_checks():
