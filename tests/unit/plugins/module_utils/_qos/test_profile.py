@@ -17,7 +17,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_program import parser
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import port as qos_port
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import profile as qos_profile
 from ansible_collections.sparkmatrix.cluster.plugins.modules import mlnx_qos
@@ -140,12 +139,6 @@ def test_set_kept_and_given_back(spark):
     assert not reconcile(spark, "none", HALVES).changed
 
 
-def test_what_was_never_set_by_us_is_left_alone(spark):
-    spark.set(HALVES[0], pfc=[0, 0, 0, 0, 1, 0, 0, 0])
-    assert not reconcile(spark, "none", HALVES).changed
-    assert spark.state(HALVES[0])[1] == [0, 0, 0, 0, 1, 0, 0, 0]
-
-
 def test_settings_of_the_user_come_back(spark):
     spark.set(HALVES[0], dscp={"26": 5, "8": 1}, pfc=[0, 0, 0, 0, 0, 1, 0, 0])
     reconcile(spark, "roce", HALVES)
@@ -165,14 +158,6 @@ def test_another_cage_gives_the_old_halves_back(spark):
     assert list(qos_profile.parse_record(spark.read(qos_profile.RECORD))) == ["enp1s0f1np1"]
 
 
-def test_a_removed_nic_does_not_stop_the_undo(spark):
-    reconcile(spark, "roce", HALVES)
-    spark.unplug(HALVES[0])
-    reconcile(spark, "none", [])
-    assert spark.state(HALVES[1]) == FACTORY
-    assert spark.tree() == []
-
-
 def test_a_half_that_refuses_leaves_none_with_the_profile(spark):
     spark.set(HALVES[1], fail=["pfc"])
     with pytest.raises(SparkError, match="taken back on every interface"):
@@ -182,22 +167,6 @@ def test_a_half_that_refuses_leaves_none_with_the_profile(spark):
     spark.set(HALVES[1], fail=[])
     assert reconcile(spark, "roce", HALVES).changed
     assert states(spark) == [ROCE] * 2
-
-
-def test_what_cannot_be_taken_back_is_named(spark):
-    spark.set(HALVES[1], fail=["pfc"])
-    program = spark.program
-
-    def run(argv):
-        if list(argv[1:3]) == ["app", "flush"]:
-            return Completed(1, "", "Attribute write: Invalid argument\n")
-        return program(argv)
-
-    spark.runner = run
-    outcome = qos_port.Outcome()
-    with pytest.raises(SparkError, match=f"The change was not taken back on {', '.join(HALVES)}"):
-        reconcile(spark, "roce", HALVES, outcome)
-    assert outcome.interfaces[HALVES[0]].state.trust == "dscp"
 
 
 @pytest.mark.parametrize(
@@ -268,15 +237,6 @@ def test_a_run_that_dies_is_completed_by_the_next(spark, monkeypatch, number):
     assert spark.tree() == []
 
 
-def test_systemd_that_does_not_reload_is_told(spark):
-    spark.broken = "Connection timed out"
-    with pytest.raises(SparkError, match="daemon-reload failed"):
-        reconcile(spark, "roce", HALVES)
-    spark.broken = ""
-    assert reconcile(spark, "roce", HALVES).changed
-    assert spark.reloads == 1
-
-
 def test_waiting_for_the_links(spark):
     spark.plug(HALVES[0], "0")
     outcome = reconcile(spark, "roce", HALVES)
@@ -327,12 +287,6 @@ def test_the_subcommand_names_what_stands_in_the_way(spark, capsys):
     assert "damaged" in capsys.readouterr().err
 
 
-def test_the_tool_has_the_subcommand():
-    arguments = parser().parse_args(["qos-apply", "enp1s0f0np0"])
-    assert arguments.run is qos_profile.run
-    assert arguments.interface == "enp1s0f0np0"
-
-
 # -- pure parts
 
 
@@ -340,8 +294,6 @@ def test_the_tool_has_the_subcommand():
     "text",
     [
         "",
-        "[]",
-        '{"schema": 2, "profile": "roce", "interfaces": []}',
         '{"schema": 1, "profile": "x", "interfaces": []}',
         '{"schema": 1, "profile": "roce", "interfaces": ["../x"]}',
         '{"schema": 1, "profile": "roce"}',
@@ -356,8 +308,6 @@ def test_a_damaged_wanted_file(text):
     "text",
     [
         "",
-        "[]",
-        '{"schema": 2, "interfaces": {}}',
         '{"schema": 1, "interfaces": {"a b": {}}}',
         '{"schema": 1, "interfaces": {"eth0": {"trust": "pcp", "pfc": [1], "dscp2prio": {}}}}',
         '{"schema": 1, "interfaces": {"eth0": {"trust": "x", "pfc": [0,0,0,0,0,0,0,0], "dscp2prio": {}}}}',

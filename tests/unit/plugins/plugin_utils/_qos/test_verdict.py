@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors, warnings
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Cable, FabricFact, Rail
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._qos import planners, verdict
 from planning import plan
@@ -91,13 +91,6 @@ def texts(findings):
     return [str(finding) for finding in findings]
 
 
-def test_a_change_on_idle_nodes_warns_about_every_link():
-    findings = before({"spark1": due(), "spark2": due()}, FACTS, ROCE)
-    assert errors(findings) == []
-    assert len(warnings(findings)) == 2
-    assert all("takes the link down and up" in text for text in texts(findings))
-
-
 def test_nothing_to_do_says_nothing():
     nodes = {"spark1": node(engines=["unit x is active"]), "spark2": node()}
     assert before(nodes, FACTS, ROCE) == after(nodes, FACTS, ROCE) == []
@@ -113,11 +106,6 @@ def test_an_engine_on_any_node_refuses_unless_confirmed():
     assert "spark2" in found[0].found
     assert "fabric_qos_confirm" in found[0].remedy
     assert errors(before(nodes, FACTS, ROCE, confirm=True)) == []
-
-
-def test_giving_back_asks_the_same_about_engines():
-    found = errors(before({"spark1": due(engines=["unit x is active"])}, FACTS, "none"))
-    assert "an engine runs" in found[0].found
 
 
 @pytest.mark.parametrize(
@@ -158,17 +146,6 @@ def test_after_names_what_is_not_in_force():
     assert len(found) == 4
 
 
-def test_after_names_a_half_that_was_not_read():
-    seen = node()
-    del seen["interfaces"][HALVES[1]]
-    found = errors(after({"spark1": seen}, {"spark1": fact(), "spark2": fact("spark2")}, ROCE))
-    assert [(finding.host, finding.device) for finding in found] == [
-        ("spark1", HALVES[1]),
-        ("spark2", HALVES[0]),
-        ("spark2", HALVES[1]),
-    ]
-
-
 def test_after_reads_the_state_and_not_only_the_difference():
     found = errors(after({"spark1": node(state=FACTORY)}, {"spark1": fact()}, ROCE))
     assert len(found) == 2
@@ -181,13 +158,6 @@ def test_after_reads_the_state_and_not_only_the_difference():
 def act(planner, nodes, **options):
     facts = {host: made.as_dict() for host, made in FACTS.items()}
     return plan(planner, {"nodes": nodes}, **{"facts": facts, "profile": "roce", **options})
-
-
-def test_the_planner_passes_warnings_on():
-    result = act("qos_before", {"spark1": due(), "spark2": node()})
-    assert not result.get("failed")
-    assert result["changes"]
-    assert len(result["warnings"]) == 1
 
 
 def test_the_planner_refuses_with_every_reason():
