@@ -93,10 +93,6 @@ options:
     description: Least free space for the engine, in GiB.
     type: float
     default: 20
-  max_clock_skew_s:
-    description: Largest difference between the clocks of the machines, in seconds.
-    type: float
-    default: 10
   ignored_variables:
     description: Patterns of variable names that are not checked.
     type: list

@@ -36,7 +36,7 @@ NOTHING = "No service that generates text is planned"
 
 def plan_sweep(options: Options) -> dict[str, Any]:
     settings = sweep.read_settings(options["settings"])
-    seed = settings.seed or int(time.time()) % SEEDS * sweep.SEEDS
+    seed = int(time.time()) % SEEDS * sweep.SEEDS
     runs: dict[str, list[dict[str, Any]]] = {host: [] for host in options["plans"]}
     lines = []
     for host, plan in options["plans"].items():
@@ -177,7 +177,6 @@ SETTINGS: dict[str, Any] = {
     "output_tokens": {"type": "int", "default": 0, "no_log": False},
     "repetitions": {"type": "int", "default": 3},
     "requests": {"type": "int", "default": 2},
-    "seed": {"type": "int", "default": 0},
     "goodput": {"type": "list", "elements": "str", "default": []},
     "program": {"type": "str", "default": ""},
 }

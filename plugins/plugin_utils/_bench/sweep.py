@@ -37,7 +37,6 @@ class Settings:
     output_tokens: int = 0
     repetitions: int = 3
     requests: int = 2  # per request at a time
-    seed: int = 0
     goodput: tuple[str, ...] = ()
     program: str = ""  # a path on the head, or an address to download it from, with #sha256= behind it
 

@@ -28,7 +28,6 @@ RANGES = {
     "local_port": (1, 65535),
     "max_request_mib": (1, 1024),
     "requests_per_minute": (0, 1000000),
-    "burst": (0, 100000),
     "concurrent_requests": (0, 65535),
     "keys_per_address": (0, 1000),
     "memory_mib": (1, 65535),

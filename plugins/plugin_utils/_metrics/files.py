@@ -48,7 +48,6 @@ _IMAGE = re.compile(r"[a-z0-9][a-z0-9._:/-]*@sha256:[0-9a-f]{64}")
 class Settings:
     every_s: int = int(collect.EVERY_S)
     retention_days: int = 15
-    retention_gib: int = 10
     prometheus_port: int = ports.PROMETHEUS
     exporter_port: int = ports.NODE_EXPORTER
     grafana_port: int = ports.GRAFANA
@@ -92,7 +91,6 @@ def check(settings: Settings, cluster: Cluster) -> Iterator[Finding]:
     for name, low, high in (
         ("every_s", 5, 60),
         ("retention_days", 1, 365),
-        ("retention_gib", 1, 1000),
         *((f"{name}_port", 1024, 65535) for name in ("prometheus", "exporter", "grafana")),
     ):
         value = getattr(settings, name)
