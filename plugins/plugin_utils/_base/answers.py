@@ -13,15 +13,9 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import (
     flag,
-    gid,
-    guid,
     host,
-    interface,
     ipv4,
-    mac,
     number,
-    pci_domain,
-    rdma_device,
     whole,
     word,
     words,
@@ -36,7 +30,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border i
     Only,
 )
 
-PORT = whole(1, 65535)
 COUNT = whole(0)
 
 
@@ -53,83 +46,6 @@ def _fact(document: Any, name: str) -> dict[str, Any] | None:
 FACT = Document(_fact)
 PLAN = Document(lambda value, name: plan_document.load(value, f"engine plan of {name}"))
 
-# --- ibdev2netdev
-_HALF: dict[str, Any] = {
-    "rdma_device": rdma_device,
-    "port": whole(0, 255),
-    "driver": Maybe(word),
-    "link_layer": Maybe(word),
-    "rdma_state": Maybe(word),
-    "phys_state": Maybe(word),
-    "rate_gbps": Maybe(number),
-    "netdev": Maybe(interface),
-    "netdev_source": Maybe(word),
-    "carrier": Maybe(flag),
-    "admin_up": Maybe(flag),
-    "operstate": Maybe(word),
-    "speed_gbps": Maybe(number),
-    "mtu": Maybe(COUNT),
-    "mac": Maybe(mac),
-    "phys_port_name": Maybe(word),
-    "phys_switch_id": Maybe(word),
-    "firmware": Maybe(word),
-    "board_id": Maybe(words),
-    "node_guid": Maybe(guid),
-    "sys_image_guid": Maybe(guid),
-    "pci": Maybe(
-        {
-            "address": word,
-            "vendor": Maybe(word),
-            "device": Maybe(word),
-            "numa_node": Maybe(whole()),
-            "link_speed_gts": Maybe(number),
-            "link_width": Maybe(COUNT),
-            "max_link_speed_gts": Maybe(number),
-            "max_link_width": Maybe(COUNT),
-            "bandwidth_gbps": Maybe(number),
-        }
-    ),
-    "pci_address": Maybe(word),
-    "pcie_path": Maybe(pci_domain),
-}
-RDMA = Only(
-    {
-        "devices": Each(Full(_HALF)),
-        "cages": Each(
-            Full(
-                {
-                    "cage": whole(0, 255),
-                    "port_name": word,
-                    "sys_image_guid": guid,
-                    "cabled": flag,
-                    "admin_down": flag,
-                    "halves": Each(Full(_HALF)),
-                }
-            )
-        ),
-        "source": Maybe(word),
-        "reason": Maybe(word),
-        "message": Maybe(words),
-    }
-)
-
-# --- show_gids
-GIDS = Each(
-    Full(
-        {
-            "device": rdma_device,
-            "port": whole(0, 255),
-            "index": whole(0, 65535),
-            "gid": gid,
-            "version": Maybe(whole(1, 2)),
-            "ipv4": Maybe(ipv4),
-            "netdev": Maybe(interface),
-        },
-        ("device", "port", "index", "gid", "version", "netdev"),
-    )
-)
-
-# --- node_info
 # --- the call pings, for the summary
 PROBES = Each(
     Full(
