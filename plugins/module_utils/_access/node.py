@@ -40,7 +40,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed impor
 DIRECTORY = paths.SSH
 KEY = f"{DIRECTORY}/id_ed25519"
 KNOWN_HOSTS = f"{DIRECTORY}/known_hosts"
-USER = "sparkmatrix-peer"  # the account that other nodes log in to, unless peers_user names another one
+USER = "sparkmatrix-peer"  # the account that other nodes log in to
 _REMEDY = "Install openssh-client"
 
 

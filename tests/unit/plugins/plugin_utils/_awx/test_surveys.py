@@ -15,7 +15,7 @@ VARIABLES = {
         Variable("engine_recipe", "engine", default="gpt-oss-120b", description="Name."),
         Variable("engine_profile", "engine", default=""),
         Variable("engine_context", "engine", "int", default=0),
-        Variable("verify_timeout_s", "verify", "float", default=300.0),
+        Variable("fabric_rollback_seconds", "fabric", "float", default=150.0),
         Variable("os_update_firmware", "os_update", "bool", default=False),
         Variable("os_update_reboot", "os_update", choices=("rolling", "never"), default="rolling"),
     )
@@ -34,7 +34,7 @@ def question(**asked):
         ("engine_recipe", "text", True, "gpt-oss-120b"),
         ("engine_profile", "text", False, ""),
         ("engine_context", "integer", True, 0),
-        ("verify_timeout_s", "float", True, 300.0),
+        ("fabric_rollback_seconds", "float", True, 150.0),
         ("os_update_firmware", "multiplechoice", True, "false"),
         ("os_update_reboot", "multiplechoice", True, "rolling"),
     ],
