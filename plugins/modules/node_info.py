@@ -152,7 +152,7 @@ node:
     settled:
       description:
         - With O(parts=settled). files is a digest per set of M(sparkmatrix.cluster.managed_files); units what Ray and
-          the keepers run with; filters which tables of M(sparkmatrix.cluster.port_filter) are active; accounts the
+          the keepers run with; filters which tables of the port filter are active; accounts the
           numbers of our accounts; names our lines in C(/etc/hosts).
         - plan is the identity of the kept engine plan; peermem whether nothing loads nvidia-peermem; qos whether none
           of a QoS profile is left; secrets a mark and the owner of Ray's token, which do not tell it.
