@@ -1,6 +1,4 @@
-# Copyright (c) 2026, The sparkmatrix.cluster authors
-# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
 
 """Controller side of ``sparkmatrix.cluster.preflight``. Contacts no host; it judges what others have read."""
 
@@ -102,7 +100,7 @@ class ActionModule(ActionBase):
         checks = preflight_checks.INVENTORY if args["phase"] == "inventory" else preflight_checks.HOSTS
         made = preflight_checks.run(checks, context)
         if args["report"]:
-            shown = [finding.as_dict() for finding in made]
+            shown = [{**finding.as_dict(), "rule": finding.rule} for finding in made]
             return {"changed": False, "findings": shown, "checks": len(preflight_checks.selected(checks, context))}
         findings += made
         result: dict[str, Any] = {"changed": False}

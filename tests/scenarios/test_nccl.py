@@ -1,7 +1,5 @@
 #!/usr/bin/env python3
-# Copyright (c) 2026, The sparkmatrix.cluster authors
-# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
 
 """The test of NCCL between two simulated Sparks, with the real torch of the engine: in its Python environment, and in a
 container. It is refused beside an engine that runs, and leaves nothing behind. There is no GPU, so gloo carries the

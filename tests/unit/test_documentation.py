@@ -1,6 +1,4 @@
-# Copyright (c) 2026, The sparkmatrix.cluster authors
-# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
 
 """What is written about options in several places is the same: documentation and code of modules and actions, entry
 points of roles, the list of modules for users. And the guides can be read: links, lines, contents."""
@@ -281,3 +279,9 @@ def test_a_playbook_without_a_way_back_is_refused(tmp_path: pathlib.Path) -> Non
     path.write_text("---\n# Changes: everything.\n- hosts: all\n")
     with pytest.raises(SystemExit, match="Undo"):
         make_docs.undo_of(path)
+
+
+def test_what_holds_the_invariants_is_there() -> None:
+    """By path and not by link: who has the archive alone has no tests."""
+    named = re.findall(r"`((?:tests|molecule)/[\w./-]+\.\w+)`", (ROOT / "docs/architecture.md").read_text())
+    assert len(named) >= 15 and [path for path in named if not (ROOT / path).exists()] == []

@@ -1,6 +1,4 @@
-# Copyright (c) 2026, The sparkmatrix.cluster authors
-# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
 
 """The tables of who listens and of secrets can be read, and have every port and secret that the code names. That they
 have what there is on machines: the Molecule scenario `site`."""

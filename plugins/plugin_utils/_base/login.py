@@ -1,6 +1,4 @@
-# Copyright (c) 2026, The sparkmatrix.cluster authors
-# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
 
 """How somebody at this computer gets to a machine: every ssh command that is printed, and the settings in the file of
 ``playbooks/ssh_config.yml``. By the variables that Ansible's own connection goes by, so a jump host is on the way, too.

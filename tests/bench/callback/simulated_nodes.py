@@ -1,6 +1,4 @@
-# Copyright (c) 2026, The sparkmatrix.cluster authors
-# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
 
 """For tests/bench/scale.py: no module goes to a machine. What a healthy node of an unchanged cluster on a switch would
 answer is made here, so that the time and the memory of the controller are what is measured.

@@ -1,6 +1,4 @@
-# Copyright (c) 2026, The sparkmatrix.cluster authors
-# GNU General Public License v3.0-or-later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
-# SPDX-License-Identifier: GPL-3.0-or-later
+# Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
 
 """The action plugins preflight and node_tool, with a stand-in for Ansible's host variables."""
 
@@ -93,7 +91,7 @@ def test_doctor_gets_every_finding_with_its_check_and_no_refusal():
     hosts = {"spark1": host, "spark2": {"spark_rank": 1, "spark_node_info": {"msg": "sudo: a password is required"}}}
     result = judge(hosts, phase="hosts", layers=["verify"], report=True)
     assert not result.get("failed") and "warnings" not in result
-    found = [(one["check"], one["host"], one["severity"]) for one in result["findings"]]
+    found = [(one["rule"], one["host"], one["severity"]) for one in result["findings"]]
     assert found == [("not_answering", "spark1", "error"), ("not_answering", "spark2", "error")]
     assert result["checks"] > 20
     assert judge(hosts, phase="hosts", layers=["verify"])["failed"]
