@@ -22,8 +22,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Node
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import read as read_node
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import awx_job, border, settled
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import awx_job, settled
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.login import VARIABLES, configured
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import REFUSED
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import layers as preflight_layers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import ready
@@ -93,7 +94,7 @@ class ActionModule(ActionBase):
         refused: list[Finding] = []
         context = self._context(args, task_vars, frozenset(layers), sparks, refused)
         if refused:
-            return {"changed": False, "failed": True, "msg": refusal(border.REFUSED, refused)}
+            return {"changed": False, "failed": True, "msg": refusal(REFUSED, refused)}
         if args["phase"] == "peers":
             listen = preflight_checks.listeners(context, args["forks"])
             return {"changed": False, "peers": preflight_checks.peers(context), "listen": listen}

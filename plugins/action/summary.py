@@ -17,8 +17,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Node
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import read as read_node
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import border
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.login import VARIABLES, configured, login
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import REFUSED
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import commands
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status import collect, summary
 
@@ -39,14 +39,12 @@ class ActionModule(ActionBase):
         hosts, hostvars = list(variables["ansible_play_hosts_all"]), variables["hostvars"]
         well = [host for host in hosts if host in variables["ansible_play_hosts"]]
         findings: list[Finding] = []
-        known = {
-            host: {
-                name: border.read(shape, hostvars[host][name], host, findings)
-                for name, shape in collect.READ.items()
-                if name in hostvars[host]
-            }
-            for host in well
-        }
+        known: dict[str, collect.Node] = {}
+        for host in well:
+            try:
+                known[host] = collect.read(hostvars[host], host)
+            except SparkError as exc:
+                findings.append(Finding(host, exc.found, exc.remedy))
         head = min(well, key=lambda host: int(hostvars[host].get("spark_rank", 0)))
         own = {name: hostvars[head][name] for name in collect.OWN if name in hostvars[head]}
         ways = {name: hostvars[head][name] for name in VARIABLES if name in hostvars[head]}
@@ -56,7 +54,7 @@ class ActionModule(ActionBase):
         except SparkError as exc:
             findings.append(Finding(head, exc.found, exc.remedy))
         if errors(findings):
-            return {**result, "failed": True, "msg": refusal(border.REFUSED, findings)}
+            return {**result, "failed": True, "msg": refusal(REFUSED, findings)}
         tags = tuple(variables.get("ansible_run_tags") or ())
         run = summary.Run(
             playbook=args["playbook"],

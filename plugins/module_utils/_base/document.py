@@ -34,6 +34,7 @@ TRUE = {**dict.fromkeys(("true", "yes", "on", "1"), True), **dict.fromkeys(("fal
 def load(cls: type[Any], values: Any, where: str = "", spoken: bool = False) -> Any:
     """An instance of a dataclass; :class:`TypeError` or :class:`ValueError` says what does not fit, and where.
 
+    Nothing may be left over, but of a class with ``PART = True``, which is a part of something larger.
     ``spoken``: as variables of Ansible are, where numbers, truth values and lists may be texts (``-e port=8443``) and
     null is not given.
     """
@@ -41,7 +42,7 @@ def load(cls: type[Any], values: Any, where: str = "", spoken: bool = False) -> 
         raise TypeError(f"{where or cls.__name__} is {values!r:.60}, not a mapping")
     kinds = _kinds(cls)
     prefix = f"{where}." if where else ""
-    unknown = sorted(str(name) for name in values if name not in kinds)
+    unknown = [] if getattr(cls, "PART", False) else sorted(str(name) for name in values if name not in kinds)
     if unknown:
         raise ValueError(f"unknown keys: {', '.join(prefix + name for name in unknown)}")
     made = {}

@@ -374,6 +374,11 @@ class NodePlan:
         return made
 
 
+def read(document: Any, host: str) -> NodePlan:
+    """Of a node."""
+    return load(document, f"engine plan of {host}")
+
+
 def load(values: Any, where: str = WHERE, remedy: str = REMEDY) -> NodePlan:
     """Validate a document: what the planner returned in this run, or what a node keeps from an earlier one."""
     if not values:

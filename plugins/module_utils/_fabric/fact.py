@@ -136,6 +136,12 @@ def on_disk(machine: Machine) -> Any:
     return text
 
 
+def read(document: Any, host: str) -> FabricFact | None:
+    """Of a node; None where it has none. One of another release or a damaged one is refused: without its addresses a
+    peer would lock its node out."""
+    return None if document in (None, "", {}) else load(document, host)
+
+
 def load(values: Any, host: str) -> FabricFact:
     """Validate what was read from a node.
 

@@ -67,7 +67,7 @@ class Plan:
 def node_inputs(
     raw: Mapping[str, Mapping[str, Any]], settings: Settings = AS_DEFAULT
 ) -> tuple[dict[str, Node], list[Finding]]:
-    """From what the role hands over, see ``planners``, as the border lets it in. Findings: nodes that cannot be planned
+    """From what the role hands over, see ``planners``, read by their types. Findings: nodes that cannot be planned
     for, and addresses that are not theirs. ``settings``: what the fabric was asked for."""
     nodes: dict[str, Node] = {}
     findings: list[Finding] = []
@@ -117,7 +117,8 @@ def _planned(
 
     A run that readdresses the fabric by name comes here with the old ones, so they are left out and not refused.
     """
-    fact, rank = fabric_fact.load(values["fact"], host), ranks[host]
+    fact: FabricFact = values["fact"]
+    rank = ranks[host]
     own = {str(key): str(text) for key, text in (values.get("addresses") or {}).items()}
     pairs = [(rail, addresses.pair_of(fact, rail, rank, ranks)) for rail in fact.rails]
     kept = tuple(rail for rail, pair in pairs if pair is not None and addresses.stays(settings, rail, rank, pair, own))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.discover import Candidate
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, ports
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, ports, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import Network
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document
@@ -25,13 +25,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import
     tunnels,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import plan as access_plan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, border, login
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import ours
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import login
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import (
     Options,
     Planner,
     RefusedError,
     judged,
+    ours,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import management
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Settings
@@ -90,6 +90,12 @@ def compared(options: Options) -> dict[str, Any]:
     read = {host: membership.member(int(one["rank"]), one["look"]) for host, one in options["nodes"].items()}
     found = membership.compare(options["change"], read, options["leaving"], options["members"])
     return {**judged(NOT_CHANGED, found.findings), "summary": list(found.summary)}
+
+
+def _in_words(value: Any, _host: str) -> dict[str, Any]:
+    """What Ansible says of a login, of which only texts are shown."""
+    known = value if isinstance(value, Mapping) else {}
+    return {str(key): strict.words(item) if isinstance(item, str) else item for key, item in known.items()}
 
 
 def first_login(options: Options) -> dict[str, Any]:
@@ -159,7 +165,7 @@ def _looked(options: Options) -> tuple[dict[str, Node], list[Finding]]:
 
 
 def filter_services(options: Options) -> dict[str, Any]:
-    facts = {host: fabric_fact.load(fact, host) for host, fact in options["facts"].items()}
+    facts: Mapping[str, fabric_fact.FabricFact] = options["facts"]
     plans: Mapping[str, plan_document.NodePlan] = options["plans"]
     # On any node: the head of the cluster asks the APIs of all heads.
     answered = {head.port for plan in plans.values() for head in plan.heads}
@@ -243,7 +249,7 @@ FOUND: dict[str, Any] = {
 }
 # address: fabric_management_address; login: ansible_host; addresses: fabric_addresses; look: the answer of peer.
 # Of the inventory: what a play sets for itself is not seen.
-NODE = {**dict.fromkeys(("rank", "address", "login", "addresses"), ours), "look": "peer", "fact": answers.FACT}
+NODE = {**dict.fromkeys(("rank", "address", "login", "addresses"), ours), "look": "peer", "fact": fabric_fact.read}
 PLANNERS = {
     "management": Planner(
         managed_at,
@@ -299,7 +305,7 @@ PLANNERS = {
         gathered={"nodes": {"rank": ours, "look": "peer"}},
     ),
     "first_login": Planner(
-        first_login, {}, gathered={"answers": border.anything, "logins": dict.fromkeys(login.VARIABLES, ours)}
+        first_login, {}, gathered={"answers": _in_words, "logins": dict.fromkeys(login.VARIABLES, ours)}
     ),
     # known: the answer of host_key by address.
     "discovered": Planner(machines, {**FOUND, "known": {"type": "dict", "default": {}}}),
@@ -321,6 +327,6 @@ PLANNERS = {
             "dashboard_port": {"type": "int", "default": ports.RAY_DASHBOARD},
             "ray_metrics": {"type": "bool", "default": False},  # Prometheus is an account of its own
         },
-        gathered={"facts": answers.FACT, "plans": answers.PLAN},
+        gathered={"facts": fabric_fact.load, "plans": plan_document.read},
     ),
 }

@@ -21,13 +21,14 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.loo
     Referred,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import Manifest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._artifacts import fanout, plan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, border
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import planner
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import (
     Options,
     Planner,
@@ -113,9 +114,9 @@ def room(options: Options) -> dict[str, Any]:
     return {**shown, "lines": lines, "revision": revision, "aside": False}
 
 
-def _apart(facts: Mapping[str, Any], bring: plan.Bring, whole: set[str]) -> list[Finding]:
+def _apart(facts: Mapping[str, FabricFact | None], bring: plan.Bring, whole: set[str]) -> list[Finding]:
     """A check of new nodes has no fabric yet, and a node alone needs none."""
-    known = {host: fabric_fact.load(facts[host], host) for host in bring.hosts if facts.get(host)}
+    known = {host: fact for host in bring.hosts if (fact := facts.get(host))}
     return _pulls(known, whole)[1] if len(known) == len(bring.hosts) else []
 
 
@@ -142,12 +143,12 @@ def fan_out(options: Options) -> dict[str, Any]:
     if of is None:
         raise RefusedError(f"{seed}: there is no manifest of {bring.name}. Run the layer artifacts again")
     if (of.name, of.revision) != (bring.name, bring.ref if _pinned(bring.ref) else of.revision):
-        judged(border.REFUSED, [Finding(seed, f"its manifest is of {of.name} {of.revision}", border.REMEDY)])
+        judged(planner.REFUSED, [Finding(seed, f"its manifest is of {of.name} {of.revision}", calls.REMEDY)])
     looks = _nodes(options["looks"], bring)
     whole = {host for host, node in looks.items() if (node.held.state, node.held.digest) == (WHOLE, of.digest)} | {seed}
     if whole == set(looks):
         return {"rounds": [], "digest": of.digest}
-    facts = {host: fabric_fact.load(one, host) for host, one in options["facts"].items() if host in looks}
+    facts = {host: fact or fabric_fact.load(None, host) for host, fact in options["facts"].items() if host in looks}
     made, findings = _pulls(facts, whole)
     shown = judged(REFUSED, findings)
     known = {"kind": "copy", "home": bring.home, "name": of.name, "revision": of.revision, "ref": bring.ref or "main"}
@@ -343,20 +344,20 @@ PLANNERS = {
             "sources": {"type": "dict", "default": {}},
             "here": {"type": "list", "elements": "str", "default": []},
         },
-        gathered={"plans": answers.PLAN, "seen": "engine_inputs"},
+        gathered={"plans": plan_document.read, "seen": "engine_inputs"},
         alive=True,
     ),
     "artifacts_room": Planner(
         room,
         {"bring": BRING},
-        gathered={"looks": "models", "facts": answers.FACT, "listing": "model_listing"},
+        gathered={"looks": "models", "facts": fabric_fact.read, "listing": "model_listing"},
         alive=True,
         partly=("listing",),
     ),
     "artifacts_fan_out": Planner(
         fan_out,
         {"bring": BRING, "rate_mb_s": {"type": "float", "default": 0}},
-        gathered={"looks": "models", "facts": answers.FACT, "had": "model_manifest"},
+        gathered={"looks": "models", "facts": fabric_fact.read, "had": "model_manifest"},
         alive=True,
         partly=("had",),
     ),

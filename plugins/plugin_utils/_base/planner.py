@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import (
     Finding,
     SparkError,
@@ -21,11 +21,14 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
     refusal,
     warnings,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import border
 
 Options = Mapping[str, Any]
 Spec = Mapping[str, Mapping[str, Any]]
 Place = str | Sequence[str] | Mapping[str, str | Sequence[str]]
+# How a value of a host is read: the name of a call of the module ``node``, or, in a list, of one that a loop has made;
+# a reader that takes value and host; or a mapping of these, where a place is one.
+Shape = Any
+REFUSED = "What these machines answered cannot be used:"
 _ABSENT = object()
 
 
@@ -36,7 +39,7 @@ class RefusedError(Exception):
 @dataclass(frozen=True)
 class Planner:
     """``gathered``: options that say where something is (:func:`gather`), with the shape of its value; the planner gets
-    it of every host of the play, by host, as :func:`border.read` lets it in.
+    it of every host of the play, by host, read by that shape.
 
     ``alive``: only of the hosts that have not failed so far. A way back must not wait for a machine that died.
     ``partly``: options of ``gathered`` whose variable not every host has; those without it are left out.
@@ -46,7 +49,7 @@ class Planner:
 
     make: Callable[[Options], dict[str, Any]]
     spec: Spec
-    gathered: Mapping[str, border.Shape] = field(default_factory=dict)
+    gathered: Mapping[str, Shape] = field(default_factory=dict)
     alive: bool = False
     partly: tuple[str, ...] = ()
     same: tuple[str, ...] = ()
@@ -106,7 +109,7 @@ def run(name: str, planner: Planner, options: Options, task_vars: Mapping[str, A
             option: {host: _typed(planner.gathered[option], value, host, findings) for host, value in values.items()}
             for option, values in read.items()
         }
-        judged(border.REFUSED, findings)
+        judged(REFUSED, findings)
         return {"changed": False, **planner.make({**checked.validated_parameters, **known})}
     except (RefusedError, SparkError) as exc:
         return failure(str(exc))
@@ -115,23 +118,35 @@ def run(name: str, planner: Planner, options: Options, task_vars: Mapping[str, A
         return failure(f"the planner {name} was given something unexpected: {exc!r}")
 
 
-def _typed(shape: border.Shape, value: Any, host: str, findings: list[Finding]) -> Any:
-    """``shape``: the name of a call of the module ``node``, or, in a list, of one that a loop has made;
-    a mapping of these where a place is one."""
-    if isinstance(shape, Mapping) and isinstance(value, Mapping) and set(value) <= set(shape):
-        called = {name: item for name, item in value.items() if isinstance(shape[name], (str, list))}
-        rest = {name: item for name, item in value.items() if name not in called}
-        known = {name: _typed(shape[name], item, host, findings) for name, item in called.items()}
-        return {**(border.read(shape, rest, host, findings) or {}), **known}
-    if not isinstance(shape, (str, list)):
-        return border.read(shape, value, host, findings)
+def _typed(shape: Shape, value: Any, host: str, findings: list[Finding]) -> Any:
+    """What :data:`Shape` says; a finding, and nothing, where the value cannot be used."""
     try:
-        if isinstance(shape, str):
-            return calls.read(shape, value, host)
-        return [calls.read(shape[0], one, host) for one in value.get("results") or ()]
+        return _read(shape, value, host)
     except SparkError as exc:
-        findings.append(Finding(host, exc.found, exc.remedy))
-        return None
+        findings.append(Finding(host, exc.found, exc.remedy, exc.where.removeprefix(host).strip()))
+    except (TypeError, ValueError) as exc:
+        findings.append(Finding(host, f"its answer {exc}", calls.REMEDY))
+    return None
+
+
+def _read(shape: Shape, value: Any, host: str) -> Any:
+    if isinstance(shape, str):
+        return calls.read(shape, value, host)
+    if isinstance(shape, list):
+        return [calls.read(shape[0], one, host) for one in value.get("results") or ()]
+    if isinstance(shape, Mapping):
+        return {name: _read(inner, value[name], host) for name, inner in shape.items() if name in value}
+    return shape(value, host)
+
+
+def reader_of(cls: type[Any]) -> Callable[[Any, str], Any]:
+    """The reader of a dataclass that is a part of what a host answered; nothing has its defaults."""
+    return lambda value, _host: document.load_known(cls, value or {})
+
+
+def ours(value: Any, _host: str) -> Any:
+    """A field of the inventory, or what our own planner has returned: nobody else's word."""
+    return value
 
 
 def _first(variables: Mapping[str, Mapping[str, Any]], place: str | Sequence[str]) -> dict[str, Mapping[str, Any]]:

@@ -13,19 +13,20 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._bench.generator import Point, Repetition
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._bench.serving import Served
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan, ServicePlan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import read as read_node
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
     Machine,
     Run,
     Service,
     Serving,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._bench import sweep
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.limits import limits
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import gather, serving
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.planners import INFO, known_facts, part
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.planners import known_facts, part
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.serving import Measured
 
 SEEDS = 1_000_000  # so many runs have prompts of their own
@@ -185,7 +186,7 @@ PLANNERS = {
             "settings": {"type": "dict", "options": SETTINGS, "default": {}, "apply_defaults": True},
             "user": {"type": "str", "default": "sparkmatrix"},
         },
-        gathered={"plans": answers.PLAN},
+        gathered={"plans": plan_document.read},
     ),
     "serving_verdicts": Planner(
         judge,
@@ -193,7 +194,7 @@ PLANNERS = {
             "runs": {"type": "dict", "required": True},
             "limits": {"type": "dict", "default": {}},
         },
-        gathered={"plans": answers.PLAN, "info": INFO, "measured": ["serving_bench"], "earlier": "verdicts"},
+        gathered={"plans": plan_document.read, "info": read_node, "measured": ["serving_bench"], "earlier": "verdicts"},
         alive=True,
     ),
 }

@@ -12,7 +12,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._artifacts import image_copies
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import (
     Options,
     Planner,
@@ -54,7 +53,7 @@ def judge_images(options: Options) -> dict[str, Any]:
     plans: Mapping[str, NodePlan] = options["plans"]
     found: Mapping[str, Found] = options["images"]
     archives = {host: seen.archive for host, seen in found.items()}
-    facts = {host: fabric_fact.load(fact, host) if fact else None for host, fact in options["facts"].items()}
+    facts = options["facts"]
     wanted = {host: [image.name for image in plan.images] for host, plan in plans.items()}
     there = {host: [name for name in names if found[host].ids.get(name)] for host, names in wanted.items()}
     holders = [host for host, has in archives.items() if has]
@@ -155,7 +154,7 @@ PLANNERS = {
     "engine_inputs": Planner(
         judge_inputs,
         {"brought": {"type": "bool", "default": False}},
-        gathered={"plans": answers.PLAN, "seen": "engine_inputs"},
+        gathered={"plans": documents.read, "seen": "engine_inputs"},
         alive=True,
     ),
     "images": Planner(
@@ -166,11 +165,11 @@ PLANNERS = {
             "build": {"type": "dict", "default": {}},
             "services": {"type": "list", "elements": "dict", "default": []},
         },
-        gathered={"plans": answers.PLAN, "images": "image_look", "facts": answers.FACT},
+        gathered={"plans": documents.read, "images": "image_look", "facts": fabric_fact.read},
         alive=True,
     ),
     "engine_versions": Planner(
-        judge_versions, {}, gathered={"plans": answers.PLAN, "told": "engine_version"}, alive=True
+        judge_versions, {}, gathered={"plans": documents.read, "told": "engine_version"}, alive=True
     ),
     "engine_files": Planner(
         engine_files,

@@ -26,13 +26,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact i
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import Rdma
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import FAIL, WARN
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Each, Maybe, ours
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import (
     Options,
     Planner,
     RefusedError,
     judged,
+    ours,
+    reader_of,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import bandwidth, ownership
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import firewall as fabric_firewall
@@ -50,8 +50,8 @@ NOT_WORKING = "The fabric does not work like this:"
 TOO_SLOW = "The fabric is configured, and RDMA over it is not as it should be:"
 NODE = {
     **dict.fromkeys(("rank", "management_address", "login", "cages", "addresses", "environment"), ours),
-    "network": Network.of_dict,
-    "rdma": Rdma.of_dict,
+    "network": reader_of(Network),
+    "rdma": reader_of(Rdma),
 }
 FACTS = {"type": "dict", "required": True}  # per host the fabric fact, as the planner fabric returns it
 
@@ -148,8 +148,12 @@ def _shown(made: Plan) -> dict[str, Any]:
     }
 
 
+def _gids(value: Any, _host: str) -> list[Gid] | None:
+    return None if value is None else [Gid.of_dict(one) for one in value]
+
+
 def schedule(options: Options) -> dict[str, Any]:
-    facts = {host: require_applied(fact) for host, fact in load_facts(options).items()}
+    facts = {host: require_applied(fact) for host, fact in options["facts"].items()}
     claims = {host: ownership.of_fact(fact) for host, fact in facts.items()}
     judged("The fabric cannot be measured like this:", ownership.conflicts(claims))
     paths = fabric_plan.paths(facts)
@@ -167,7 +171,7 @@ def schedule(options: Options) -> dict[str, Any]:
 
 
 def judge(options: Options) -> dict[str, Any]:
-    facts, given = load_facts(options), options["schedule"]
+    facts, given = options["facts"], options["schedule"]
     rounds = [{host: [Part(**test) for test in tests] for host, tests in one.items()} for one in given["rounds"]]
     seen = verdicts.Seen(
         facts,
@@ -223,7 +227,7 @@ PLANNERS = {
             "export_gid_index": {"type": "bool", "default": False},
             "macs": {"type": "list", "elements": "str", "default": []},
         },
-        gathered={"pings": "pings", "tables": {"gids": Maybe(Each(Gid.of_dict))}},
+        gathered={"pings": "pings", "tables": {"gids": _gids}},
     ),
     "fabric_publish": Planner(
         publish,
@@ -237,7 +241,7 @@ PLANNERS = {
             "changed": {"type": "bool", "default": False},
             "forks": {"type": "int", "default": 5},
         },
-        gathered={"facts": answers.FACT, "looks": "rdma_look"},
+        gathered={"facts": load, "looks": "rdma_look"},
     ),
     "bandwidth_verdict": Planner(
         judge,
@@ -246,7 +250,7 @@ PLANNERS = {
             "limits": {"type": "dict", "default": {}},
         },
         gathered={
-            "facts": answers.FACT,
+            "facts": load,
             "looks": "rdma_look",
             "measured": ["rdma_rates"],
             "pings": "pings",

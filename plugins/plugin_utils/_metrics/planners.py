@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner, judged
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._metrics import files
@@ -19,7 +19,7 @@ REFUSED = "Prometheus and Grafana cannot be set up, and nothing was changed:"
 
 
 def made(options: Options) -> dict[str, Any]:
-    facts = {host: fabric_fact.load(fact, host) for host, fact in options["facts"].items()}
+    facts: Mapping[str, fabric_fact.FabricFact] = options["facts"]
     plans: Mapping[str, NodePlan] = options["plans"]
     head = options["head"]
     # The plan of the head counts last, so most: no other node says what the head's own services are.
@@ -62,6 +62,6 @@ PLANNERS = {
                 for name, usual in vars(Settings()).items()
             },
         },
-        gathered={"facts": answers.FACT, "plans": answers.PLAN},
+        gathered={"facts": fabric_fact.load, "plans": plan_document.read},
     ),
 }

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, ports
@@ -11,7 +12,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl import log, results
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run import MOST_OUTPUT
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._nccl.schedule import schedule
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.limits import limits
@@ -22,7 +22,7 @@ MIB = 2**20
 
 
 def plan(options: Options) -> dict[str, Any]:
-    facts = {host: fabric_fact.load(fact, host) for host, fact in options["facts"].items()}
+    facts: Mapping[str, fabric_fact.FabricFact] = options["facts"]
     made = schedule(
         facts,
         options["looks"],
@@ -36,7 +36,7 @@ def plan(options: Options) -> dict[str, Any]:
 
 
 def verdicts(options: Options) -> dict[str, Any]:
-    facts = {host: fabric_fact.load(fact, host) for host, fact in options["facts"].items()}
+    facts: Mapping[str, fabric_fact.FabricFact] = options["facts"]
     measured = {host: answer for host, answer in options["measured"].items() if answer.rc is not None}
     known = limits(options["limits"])
     if options["reason"] or not measured:
@@ -77,7 +77,7 @@ PLANNERS = {
             "port": {"type": "int", "default": ports.NCCL_TEST},
             "timeout": {"type": "float", "default": 600},
         },
-        gathered={"facts": answers.FACT, "looks": "nccl_look"},
+        gathered={"facts": fabric_fact.load, "looks": "nccl_look"},
     ),
     "nccl_verdicts": Planner(
         verdicts,
@@ -86,6 +86,6 @@ PLANNERS = {
             "limits": {"type": "dict", "default": {}},
             "outputs": {"type": "list", "elements": "path", "default": []},
         },
-        gathered={"facts": answers.FACT, "measured": "nccl_test"},
+        gathered={"facts": fabric_fact.load, "measured": "nccl_test"},
     ),
 }

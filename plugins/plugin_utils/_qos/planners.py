@@ -10,7 +10,6 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import QOS
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos.port import Qos
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Document
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner, judged
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.planners import FACTS, load_facts
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._qos import verdict
@@ -33,7 +32,7 @@ def _read(result: Any, _host: str) -> Qos:
     return document.load_known(Qos, {**result, "diff": ()} if isinstance(result, Mapping) else result)  # type: ignore[no-any-return]
 
 
-NODES = Document(_read)  # the results of mlnx_qos in check mode
+NODES = _read  # the results of mlnx_qos in check mode
 PLANNERS = {
     "qos_before": Planner(
         before,

@@ -16,7 +16,6 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, alike, named
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import node
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Document
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
 
 NOT_SET_UP = "it is not set up yet: run site.yml"
@@ -122,7 +121,5 @@ def _verdict(answers: Mapping[str, Answer], head: str, serves: bool) -> str:
 
 
 PLANNERS = {
-    "cluster_status": Planner(
-        _judge, {"head": {"type": "str", "required": True}}, gathered={"answers": Document(read)}
-    ),
+    "cluster_status": Planner(_judge, {"head": {"type": "str", "required": True}}, gathered={"answers": read}),
 }

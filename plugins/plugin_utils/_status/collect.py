@@ -6,15 +6,24 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Optional
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import flag, number, url, words
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, document, json_text, paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
+    Flag,
+    Number,
+    Url,
+    UrlOrEmpty,
+    Word,
+    Words,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan, ServicePlan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import start_times
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Node
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Each, Maybe, Only, Shape
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Node as Machine
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status.summary import (
     Layer,
     Service,
@@ -22,47 +31,92 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status.summar
     Way,
 )
 
-CHANGED = Only({"changed": flag, "skipped": flag})
-CHANGES = Only({"changes": Each(words)})
-PROBED = Only(
-    {
-        "results": Each(
-            Only(
-                {
-                    "ready": flag,
-                    "answer": Maybe(Only({"model": words, "tokens_per_s": number})),
-                    "waited_s": number,
-                    "start_parts": Only(dict.fromkeys(start_times.PARTS, number)),
-                    "endpoint": answers.or_empty(url),
-                    "task": words,
-                }
-            )
-        )
-    }
+
+@dataclass(frozen=True)
+class Tokens:
+    PART: ClassVar[bool] = True
+    model: Words = ""
+    tokens_per_s: Number = 0.0
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What asking one service has brought."""
+
+    PART: ClassVar[bool] = True
+    ready: Flag = False
+    answer: Optional[Tokens] = None
+    waited_s: Number = 0.0
+    start_parts: Mapping[Word, Number] = field(default_factory=dict)
+    endpoint: UrlOrEmpty = ""
+    task: Words = ""
+
+
+@dataclass(frozen=True)
+class Ping:
+    PART: ClassVar[bool] = True
+    ok: Flag
+
+
+@dataclass(frozen=True)
+class Brought:
+    PART: ClassVar[bool] = True
+    name: Words
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a layer may say of itself in a result, whichever it is."""
+
+    changed: Flag = False
+    skipped: Flag = False
+    changes: list[Words] = field(default_factory=list)
+    actions: list[Words] = field(default_factory=list)
+    reboot: list[Words] = field(default_factory=list)
+    hosts: list[Words] = field(default_factory=list)
+    bring: list[Brought] = field(default_factory=list)
+    probes: list[Ping] = field(default_factory=list)
+    alive: Optional[list[Words]] = None
+    endpoints: list[Url] = field(default_factory=list)
+    results: list[Probed] = field(default_factory=list)
+
+    def did(self, host: str) -> bool:
+        return self.changed or bool(self.changes or self.actions) or host in self.hosts
+
+
+@dataclass(frozen=True)
+class Node:
+    """What one node has left in a run: its fact and plan, and by name of the variable what the layers say."""
+
+    told: Mapping[str, Told]
+    fact: FabricFact | None = None
+    plan: NodePlan | None = None
+
+
+TOLD = (
+    *("spark_access_compared", "spark_peer_files", "spark_os_settings", "spark_fabric_compared", "spark_fabric_pings"),
+    *("spark_artifacts", "spark_artifacts_here", "spark_ray_service", "spark_ray_cluster", "spark_engine_files"),
+    *("spark_engine_keeper", "spark_engine_units", "spark_first_token", "spark_web_ui", "spark_observability"),
+    *("spark_answers", "spark_gateway", "spark_update"),
 )
-# What a layer leaves in a run, and how it is read.
-READ: Mapping[str, Shape] = {
-    "spark_access_compared": CHANGES,
-    "spark_peer_files": CHANGED,
-    "spark_os_settings": Only({"actions": Each(words), "reboot": Each(words)}),
-    "spark_fabric": answers.FACT,
-    "spark_fabric_compared": CHANGES,
-    "spark_fabric_pings": Only({"probes": answers.PROBES}),
-    "spark_artifacts": Only({"lines": Each(words), "bring": Each(Only({"name": words}))}),
-    "spark_artifacts_here": Only({"hosts": Each(words)}),
-    "spark_ray_service": CHANGED,
-    "spark_ray_cluster": Only({"alive": Each(words), "complete": flag}),
-    "spark_plan": Maybe(answers.PLAN),
-    "spark_engine_files": CHANGED,
-    "spark_engine_keeper": CHANGED,
-    "spark_engine_units": CHANGED,
-    "spark_first_token": PROBED,
-    "spark_web_ui": CHANGED,
-    "spark_observability": CHANGED,
-    "spark_answers": PROBED,
-    "spark_gateway": Only({"endpoints": Each(url), "changed": flag}),
-    "spark_update": Only({"anywhere": flag}),
-}
+
+
+def read(variables: Mapping[str, Any], host: str) -> Node:
+    """Of a host's variables.
+
+    Raises:
+        SparkError: Something in them cannot be used.
+    """
+    with json_text.Reading("what this machine answered cannot be used", host, calls.REMEDY):
+        told = {name: document.load_known(Told, variables[name]) for name in TOLD if variables.get(name)}
+        plan = variables.get("spark_plan")
+        return Node(
+            told,
+            fabric_fact.read(variables.get("spark_fabric"), host),
+            plan_document.read(plan, host) if plan else None,
+        )
+
+
 # Read of the head; of the user, so believed.
 OWN = (
     "ansible_host",
@@ -75,7 +129,7 @@ OWN = (
 )
 SLOW_S = 5.0  # an engine that serves already answers sooner
 
-Known = Mapping[str, Mapping[str, Any]]  # host -> variable of READ -> value
+Known = Mapping[str, Node]  # by host
 
 
 def layers(known: Known, settings: Mapping[str, Any]) -> tuple[Layer, ...]:
@@ -101,22 +155,17 @@ def layers(known: Known, settings: Mapping[str, Any]) -> tuple[Layer, ...]:
 
 
 def _layer(name: str, known: Known, variables: Sequence[str], figure: str = "") -> Layer | None:
-    results = [
-        (host, values[variable]) for host, values in known.items() for variable in variables if variable in values
-    ]
-    ran = [(host, result) for host, result in results if result and not result.get("skipped")]
-    return (
-        Layer(name, figure, tuple(dict.fromkeys(host for host, result in ran if _did(host, result)))) if ran else None
-    )
+    ran = [(host, one) for variable in variables for host, one in _told(known, variable) if not one.skipped]
+    changed = [host for host in known if any(of == host and one.did(host) for of, one in ran)]
+    return Layer(name, figure, tuple(changed)) if ran else None
 
 
-def _did(host: str, result: Mapping[str, Any]) -> bool:
-    told = any(result.get(name) for name in ("changed", "changes", "actions"))
-    return told or host in result.get("hosts", ())
+def _told(known: Known, variable: str) -> list[tuple[str, Told]]:
+    return [(host, node.told[variable]) for host, node in known.items() if variable in node.told]
 
 
 def reboot(known: Known) -> tuple[str, ...]:
-    return tuple(host for host, values in known.items() if (values.get("spark_os_settings") or {}).get("reboot"))
+    return tuple(host for host, one in _told(known, "spark_os_settings") if one.reboot)
 
 
 def _reboot(known: Known) -> str:
@@ -125,57 +174,51 @@ def _reboot(known: Known) -> str:
 
 
 def _fabric(known: Known) -> str:
-    facts = [values["spark_fabric"] for values in known.values() if values.get("spark_fabric")]
-    rails = [rail for fact in facts for rail in fact["rails"]]
+    facts = [node.fact for node in known.values() if node.fact]
+    rails = [rail for fact in facts for rail in fact.rails]
     if not rails:
         return "one node" if facts else ""
-    speeds = {rail["link_gbps"] for rail in rails} - {0}
-    probes = [
-        probe for values in known.values() for probe in (values.get("spark_fabric_pings") or {}).get("probes", ())
-    ]
+    speeds = {rail.link_gbps for rail in rails} - {0}
+    probes = [probe for _host, one in _told(known, "spark_fabric_pings") for probe in one.probes]
     parts = [
-        str(facts[0]["topology"]),
+        facts[0].topology,
         f"{min(speeds):g} Gb/s" if speeds else "",
-        f"MTU {min(rail['mtu'] for rail in rails)}",
-        f"{sum(bool(probe['ok']) for probe in probes)} of {len(probes)} pings" if probes else "",
+        f"MTU {min(rail.mtu for rail in rails)}",
+        f"{sum(probe.ok for probe in probes)} of {len(probes)} pings" if probes else "",
     ]
     return " ".join(part for part in parts if part)
 
 
 def _models(known: Known) -> str:
     """What was found before anything was brought."""
-    for values in known.values():
-        found = values.get("spark_artifacts") or {}
-        if found.get("bring"):
-            return f"{len(found['bring'])} brought"
-    return ""
+    brought = [len(one.bring) for _host, one in _told(known, "spark_artifacts") if one.bring]
+    return f"{brought[0]} brought" if brought else ""
 
 
 def _ray(known: Known) -> str:
-    for values in known.values():
-        found = values.get("spark_ray_cluster") or {}
-        if "alive" in found:
-            plan = _plan(values)
-            return f"{len(found['alive'])} of {len(plan.ray.members) if plan else len(found['alive'])} nodes"
+    for host, one in _told(known, "spark_ray_cluster"):
+        if one.alive is not None:
+            plan = known[host].plan
+            return f"{len(one.alive)} of {len(plan.ray.members) if plan else len(one.alive)} nodes"
     return ""
 
 
 def _first_token(known: Known) -> str:
-    took = [one.get("waited_s", 0.0) for one in _results(known, "spark_first_token") if one.get("ready")]
+    took = [one.waited_s for one in _results(known, "spark_first_token") if one.ready]
     return f"first token after {max(took):.0f} s" if took and max(took) >= SLOW_S else ""
 
 
 def starts(known: Known) -> tuple[Start, ...]:
     """Where the time of the starts of this run went: an engine that served already was started by another one."""
     return tuple(
-        Start(one["answer"]["model"], one["start_parts"])
+        Start(one.answer.model, {name: one.start_parts[name] for name in start_times.PARTS if name in one.start_parts})
         for one in _results(known, "spark_first_token")
-        if one.get("answer") and one.get("start_parts") and one.get("waited_s", 0.0) >= SLOW_S
+        if one.answer and one.start_parts and one.waited_s >= SLOW_S
     )
 
 
 def _gateway(known: Known, settings: Mapping[str, Any]) -> str:
-    if not any((values.get("spark_gateway") or {}).get("endpoints") for values in known.values()):
+    if not any(one.endpoints for _host, one in _told(known, "spark_gateway")):
         return ""
     keys = settings.get("gateway_keys")
     count = len(keys) if isinstance(keys, list) else 1
@@ -183,37 +226,26 @@ def _gateway(known: Known, settings: Mapping[str, Any]) -> str:
 
 
 def _verified(known: Known) -> str:
-    rates = [_rate(one) for one in _results(known, "spark_answers") if one.get("answer")]
+    rates = [one.answer.tokens_per_s for one in _results(known, "spark_answers") if one.answer]
     return f"{rates[0]:.1f} tokens/s" if len(rates) == 1 and rates[0] else ""
 
 
-def _rate(result: Mapping[str, Any]) -> float:
-    return float((result.get("answer") or {}).get("tokens_per_s") or 0.0)
-
-
-def _results(known: Known, variable: str) -> list[Mapping[str, Any]]:
-    return [one for values in known.values() for one in (values.get(variable) or {}).get("results", ())]
-
-
-def _plan(values: Mapping[str, Any]) -> NodePlan | None:
-    return values.get("spark_plan")
+def _results(known: Known, variable: str) -> list[Probed]:
+    return [probed for _host, one in _told(known, variable) for probed in one.results]
 
 
 def services(known: Known) -> tuple[Service, ...]:
     """By the plan of this run; where none was made, what has answered."""
-    rates = {one["answer"]["model"]: _rate(one) for one in _results(known, "spark_answers") if one.get("answer")}
+    rates = {one.answer.model: one.answer.tokens_per_s for one in _results(known, "spark_answers") if one.answer}
     found = []
-    for values in known.values():
-        plan = _plan(values)
-        own = {service.instance: service for service in plan.here} if plan else {}
-        for head in plan.heads if plan else ():
+    for plan in [node.plan for node in known.values() if node.plan]:
+        own = {service.instance: service for service in plan.here}
+        for head in plan.heads:
             found.append(_service(own[head.instance], rates.get(head.model)))
     if found:
         return tuple(found)
     return tuple(
-        Service(one["answer"]["model"], str(one.get("task") or "generate"))
-        for one in _results(known, "spark_first_token")
-        if one.get("answer")
+        Service(one.answer.model, one.task or "generate") for one in _results(known, "spark_first_token") if one.answer
     )
 
 
@@ -227,7 +259,7 @@ def _service(plan: ServicePlan, measured: float | None) -> Service:
 
 def way(known: Known, head: str, own: Mapping[str, Any], interfaces: Mapping[str, Sequence[str]]) -> Way | None:
     """Through the gateway where there is one, else to the engine."""
-    urls = [url for values in known.values() for url in (values.get("spark_gateway") or {}).get("endpoints", ())]
+    urls = [url for _host, one in _told(known, "spark_gateway") for url in one.endpoints]
     urls = urls or _configured(own, interfaces)
     if urls:
         keys = own.get("gateway_keys")
@@ -239,13 +271,12 @@ def way(known: Known, head: str, own: Mapping[str, Any], interfaces: Mapping[str
             own_ca=url.startswith("https:") and str(own.get("gateway_tls") or "own_ca") == "own_ca",
             private="//127." in url or "//[::1]" in url,
         )
-    for values in known.values():
-        plan = _plan(values)
-        for one in plan.heads if plan else ():
+    for node in known.values():
+        for one in node.plan.heads if node.plan else ():
             return Way(one.endpoint, paths.ENGINE_KEY if one.key else "", private="//127." in one.endpoint)
     for answer in _results(known, "spark_first_token"):
-        if answer.get("endpoint"):
-            return Way(answer["endpoint"], paths.ENGINE_KEY, private="//127." in answer["endpoint"])
+        if answer.endpoint:
+            return Way(answer.endpoint, paths.ENGINE_KEY, private="//127." in answer.endpoint)
     return None
 
 
@@ -267,7 +298,7 @@ def _reachable(url: str, host: str) -> str:
     return url
 
 
-def interfaces(node: Node) -> dict[str, list[str]]:
+def interfaces(node: Machine) -> dict[str, list[str]]:
     """IPv4 addresses by interface."""
     return {
         link.name: [one.address for one in link.addresses if ipaddress.ip_address(one.address).version == 4]

@@ -21,7 +21,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
     Verdict,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import Observation
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Document
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules import limits
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import passed, unknown, verdict
@@ -199,6 +198,6 @@ PLANNERS = {
             "checks": {"type": "int", "required": True},
             "limits": {"type": "dict", "default": {}},
         },
-        gathered={"observed": Document(read_observation)},
+        gathered={"observed": read_observation},
     ),
 }

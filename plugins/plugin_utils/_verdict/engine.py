@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Flag, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import smoke
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import (
     Head,
@@ -33,7 +34,14 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table i
 ENOUGH = 16_000_000  # bytes on a node, from which on a half without any share is no accident of a short answer
 PAIR = 2  # halves of one cable
 NOT_ASKED = Answered()
-Result = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Whether the port filter is active: nothing said, or why not."""
+
+    skipped: Flag = False
+    msg: Words = ""
 
 
 @dataclass(frozen=True)
@@ -47,7 +55,7 @@ class Asked:
     before: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
     after: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
     ray: Mapping[str, Counted] = field(default_factory=dict)
-    filters: Mapping[str, Result] = field(default_factory=dict)
+    filters: Mapping[str, Checked] = field(default_factory=dict)
     gateway: Mapping[str, Sequence[Answered]] = field(default_factory=dict)
     neighbors: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
@@ -205,11 +213,11 @@ def _ray(host: str, result: Counted) -> Iterator[Verdict]:
         yield verdict("ray_nodes", "cluster", found, "ray_incomplete", [host])
 
 
-def _filters(results: Mapping[str, Result]) -> Iterator[Verdict]:
-    asked = {host: one for host, one in results.items() if not one.get("skipped")}
-    wrong = {host: one for host, one in asked.items() if one.get("msg")}
+def _filters(results: Mapping[str, Checked]) -> Iterator[Verdict]:
+    asked = {host: one for host, one in results.items() if not one.skipped}
+    wrong = {host: one for host, one in asked.items() if one.msg}
     for host, one in wrong.items():
-        yield verdict("port_filter", "node", str(one["msg"]), "port_filter_off", [host])
+        yield verdict("port_filter", "node", one.msg, "port_filter_off", [host])
     if asked and not wrong:
         found = "strangers do not reach Ray and the ranks: the port filter is active"
         yield passed("port_filter", "cluster", found, list(asked))

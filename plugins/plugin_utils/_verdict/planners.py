@@ -9,14 +9,15 @@ import contextlib
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import flag
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Flag
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Info
@@ -28,9 +29,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
     Verdict,
     load,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import answers, yaml_text
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import Document, Maybe, Only, ours
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import yaml_text
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner, ours, reader_of
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules import limits
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import unknown
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import (
@@ -49,7 +49,13 @@ ROOT = Path(__file__).resolve().parents[3]  # of the collection
 LONGEST_S = 86400.0  # of a run
 
 
-INFO = Document(read_node)
+@dataclass(frozen=True)
+class Changed:
+    changed: Flag = False
+
+
+def _plan(value: Any, host: str) -> plan_document.NodePlan | None:
+    return plan_document.read(value, host) if value else None
 
 
 def known_facts(info: Mapping[str, Info | None]) -> dict[str, FabricFact]:
@@ -159,7 +165,7 @@ def make(options: Options) -> dict[str, Any]:
     if asked:
         parts.append(verify(options))
     made = judge({**options, "parts": parts})
-    started = any(told.get("changed") for told in options["keeper"].values())
+    started = any(told.changed for told in options["keeper"].values())
     measured = any(one["test"] != "ping" for one in made["run"]["rdma"])
     first = not any(told.node.verdicts for told in options["info"].values() if told)
     # site.yml without a change asks an answer of each service, and measures nothing: nothing new to keep.
@@ -192,18 +198,18 @@ def verify(options: Options) -> dict[str, Any]:
 
 
 GATHERED: dict[str, Any] = {
-    "info": INFO,
-    "plans": Maybe(answers.PLAN),
+    "info": read_node,
+    "plans": _plan,
     "answers": ["engine_probe"],
     "smoke": ["smoke"],
     "before": "rdma_traffic",
     "after": "rdma_traffic",
     "ray": "ray_cluster",
-    "filters": answers.CHECKED,
+    "filters": reader_of(engine.Checked),
     "gateway": ["engine_probe"],
-    "observed": Document(doctor.read_observation),
-    "keeper": Only({"changed": flag}),
-    # Of our own planners; what they have put into it has passed the border there.
+    "observed": doctor.read_observation,
+    "keeper": reader_of(Changed),
+    # Of our own planners; what they have put into it has been read there.
     **dict.fromkeys(JUDGES, ours),
 }
 PLANNERS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import border, planner
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import planner
 from planning import plan
 
 
@@ -39,7 +39,7 @@ def test_the_first_place_counts_that_has_something() -> None:
 def test_a_planner_of_living_hosts_does_not_wait_for_a_dead_one() -> None:
     play = {"ansible_play_hosts_all": ["a", "b"], "ansible_play_hosts": ["a"], "hostvars": {"a": {"__x": 1}, "b": {}}}
     for alive, expected in ((True, {"a": 1}), (False, None)):
-        asked = planner.Planner(lambda options: {"read": options["x"]}, {}, {"x": border.anything}, alive=alive)
+        asked = planner.Planner(lambda options: {"read": options["x"]}, {}, {"x": planner.ours}, alive=alive)
         assert planner.run("some", asked, {"x": "__x"}, play).get("read") == expected
 
 

@@ -168,11 +168,11 @@ def test_what_a_machine_answers_is_not_trusted():
     known["spark2"]["spark_ray_cluster"] = {"alive": [{"not": "a name"}], "complete": True}
     found = act(known)
     assert found["failed"]
-    assert "spark2: alive[0]" in found["msg"]
+    assert "1. spark2" in found["msg"] and "alive[0]" in found["msg"]
     known["spark2"]["spark_ray_cluster"] = SKIPPED
     # It stands in lines that people copy into a shell.
     known["spark1"]["spark_gateway"] = {"changed": True, "endpoints": ["https://a:8443/v1;reboot"]}
-    assert "spark1: endpoints[0]" in act(known)["msg"]
+    assert "endpoints[0] is" in act(known)["msg"]
     known["spark1"]["spark_gateway"] = {"changed": True, "endpoints": ["https://[2001:db8::5]:8443/v1"]}
     asked = lines(known)["try it"]
     assert asked.startswith("curl --cacert sparkmatrix-ca.crt 'https://[2001:db8::5]:8443/v1/chat/completions' ")

@@ -238,7 +238,7 @@ def test_the_address_of_a_node(changes: dict[str, Any], expected: str) -> None:
 )
 def test_no_fabric_loses_an_address_that_its_plan_gave(lines: tuple[str, ...]) -> None:
     planned = facts(*lines)
-    looks = {host: read(raw(fact.rank, fact=fact.as_dict())) for host, fact in planned.items()}
+    looks = {host: read(raw(fact.rank, fact=fact)) for host, fact in planned.items()}
     nodes, findings = ap.node_inputs(looks)
     assert not findings and {host: node.fact for host, node in nodes.items()} == planned
 
@@ -264,7 +264,7 @@ def test_the_planner_refuses() -> None:
         said = run(nodes={"spark1": raw(0), "spark2": lacking})["msg"]
         assert said.startswith("spark2: spark_rank, or what the machine says of its ssh, is not known. Run the whole")
     old = run(nodes={"spark1": raw(0), "spark2": raw(1, fact={"schema": 2})})
-    assert "1. spark2 fact: the fabric fact has schema 2, this release reads 3. Run the fabric layer" in old["msg"]
+    assert "1. spark2 " in old["msg"] and "the fabric fact has schema 2, this release reads 3" in old["msg"]
     assert "site.yml --tags fabric" in old["msg"]
 
 

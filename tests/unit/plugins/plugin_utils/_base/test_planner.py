@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.border import ours
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Planner, run
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Planner, ours, run
 
 HOSTS = ["spark1", "spark2"]
 
@@ -27,7 +26,7 @@ class HostVars(dict[str, Any]):
 
 def test_what_a_task_has_registered_once_is_read_of_one_host() -> None:
     read: list[Any] = []
-    made = Planner(dict, {}, gathered={"one": read.append}, partly=("one",), same=("one",))
+    made = Planner(dict, {}, gathered={"one": lambda value, _host: read.append(value)}, partly=("one",), same=("one",))
     for name, found in (("__one", ["spark1"]), ("__some", ["spark2"]), ("__none", [])):
         result = run("test", made, {"one": name}, {"ansible_play_hosts_all": HOSTS, "hostvars": HostVars()})
         assert list(result["one"]) == found

@@ -46,7 +46,7 @@ def test_everybody_has_what_is_his() -> None:
             node(1, rails=[{**rail, "address": "10.0.0.66"} for rail in FACTS["spark2"]["rails"][:1]]),
             "cluster_address 192.168.100.11 is neither",
         ),
-        (node(1, management_address="fe80::1%x\n  ProxyCommand id"), "spark2 fact: the fabric fact is damaged"),
+        (node(1, management_address="fe80::1%x\n  ProxyCommand id"), "the fabric fact is damaged"),
     ],
 )
 def test_what_is_somebody_elses_is_refused(liar: dict[str, Any], words: str) -> None:

@@ -172,7 +172,7 @@ def test_the_planner_finds_services_and_ray_in_the_plans():
             "head": "spark1",
             "grafana_id": "",
             "tool": "tool1",
-            "facts": {host: fact.as_dict() for host, fact in facts("spark1", "spark2").items()},
+            "facts": facts("spark1", "spark2"),
             "plans": plans,
         }
     )

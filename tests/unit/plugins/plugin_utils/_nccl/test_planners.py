@@ -15,7 +15,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._nccl.planners
 from fabric_inputs import wired
 from planning import plan as run
 
-FACTS = {host: fact.as_dict() for host, fact in plan(wired("spark1.0 spark2.0"), Settings()).facts.items()}
+PLANNED = plan(wired("spark1.0 spark2.0"), Settings()).facts
+FACTS = {host: fact.as_dict() for host, fact in PLANNED.items()}
 
 READY = {"engine": True, "program": True, "busy": [], "available": 100 * 2**30}
 PART = {
@@ -29,7 +30,7 @@ def planned(looks: dict[str, Any] | None = None, **options: Any) -> dict[str, An
 
 
 def judged(**options: Any) -> dict[str, Any]:
-    return verdicts({"facts": FACTS, "measured": {}, "reason": "", "limits": {}, "outputs": [], **options})
+    return verdicts({"facts": PLANNED, "measured": {}, "reason": "", "limits": {}, "outputs": [], **options})
 
 
 @pytest.mark.parametrize(

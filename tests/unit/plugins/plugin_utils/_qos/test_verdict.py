@@ -63,7 +63,7 @@ def node(*, engines=(), problems=(), **values):
 
 
 def told(nodes):
-    return {host: planners.NODES.read(one, host) for host, one in nodes.items()}
+    return {host: planners.NODES(one, host) for host, one in nodes.items()}
 
 
 def before(nodes, *rest, **more):

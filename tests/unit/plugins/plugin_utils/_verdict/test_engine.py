@@ -44,7 +44,10 @@ def judged(*, answer=None, tried=(), moved=None, ray=None, filters=None, gateway
         before=before,
         after=after,
         ray={"spark1": ray or Counted(True, ("10.0.0.1", "10.0.0.2"))},
-        filters={"spark1": {}, "spark2": {}} if filters is None else filters,
+        filters={
+            host: engine.Checked(**one)
+            for host, one in ({"spark1": {}, "spark2": {}} if filters is None else filters).items()
+        },
         gateway={"spark1": gateway},
     )
     found = engine.judge(PLANS, asked, limits.limits())

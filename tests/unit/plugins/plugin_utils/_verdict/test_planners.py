@@ -134,7 +134,7 @@ SKIPPED = {"skipped": True, "skip_reason": "Conditional result was False", "chan
 ITEM = {"instance": "", "model": "qwen3-8b", "unit": "sparkmatrix-engine.service"}
 
 
-def test_what_failed_on_a_node_passes_the_border():
+def test_what_failed_on_a_node_is_words_only():
     """As Ansible registers the tasks of the role: of a service that does not answer, and of a table that is gone."""
     plans = {host: plan.as_dict() for host, plan in cluster_plans(2).items()}
     failed = {"item": ITEM, "ansible_loop_var": "item", "failed": False, "msg": "no token\ncame", "failed_at": ""}
