@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.common.parameters import DEFAULT_TYPE_VALIDATORS
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling, yaml_text
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import ENTRY
@@ -68,8 +68,8 @@ _FIXED: Mapping[str, str] = {
     "peers_user": "sparkmatrix-peer",
     "preflight_max_clock_skew_s": "10",
     "verify_timeout_s": "300",
-    "web_ui_backup_dir": "/var/lib/sparkmatrix/web-ui-backups; move there what is elsewhere",
-    "web_ui_data_dir": "/var/lib/sparkmatrix/web-ui; move there what is elsewhere",
+    "web_ui_backup_dir": f"{paths.WEB_UI_BACKUPS}; move there what is elsewhere",
+    "web_ui_data_dir": f"{paths.WEB_UI}; move there what is elsewhere",
     "web_ui_python": "python3",
     "web_ui_venv": "/opt/sparkmatrix/web-ui",
 }
