@@ -291,7 +291,7 @@ def on_nodes() -> list[Step]:
         molecule("gateway", 150, TEST),
         molecule("site", 450, TEST),
         scenario("lifecycle", "lifecycle.py", 180, TEST),
-        scenario("one-line", "one_line.py", 170, TEST),
+        scenario("one-line", "one_line.py", 140, TEST),
         # A whole scenario with the newest ansible-core; all others have the oldest.
         molecule("gateway", 200, newest=True),
         *(molecule(name, 400) for name in ("access", "fabric", "modules", "os_stabilization")),
