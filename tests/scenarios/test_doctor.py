@@ -90,7 +90,7 @@ REPAIR = ((WORKER, f"sudo ip link set {OTHER} mtu 9000; sudo ip addr del {FOREIG
 DAMAGED = (
     (HEAD, f"sudo cp -p {KEY} /root/key; sudo truncate -s 0 {KEY}", "not_serving"),
     (WORKER, f"sudo mv {PEERS} /root/peers", "peers_unreachable"),
-    (WORKER, f"sudo cp -p {FACT} /root/fact; sudo truncate -s 40 {FACT}", "preflight"),
+    (WORKER, f"sudo cp -p {FACT} /root/fact; sudo truncate -s 40 {FACT}", "fabric_fact"),
 )
 PUT_BACK = (
     (HEAD, f"sudo cp -p /root/key {KEY}"),
