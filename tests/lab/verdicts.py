@@ -260,7 +260,7 @@ def _interface(name: str, mac: str, own: Sequence[str]) -> dict[str, Any]:
 def read(node: Node) -> Read:
     """What ``node_info`` returns for the machine, as preflight reads it."""
     found = json.loads(_read(json.dumps(dataclasses.asdict(node)), Box(node)))
-    return document.load_known(Read, found)  # type: ignore[no-any-return]
+    return document.load_known(Read, found)
 
 
 class Box:

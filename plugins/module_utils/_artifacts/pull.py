@@ -104,7 +104,7 @@ def serve(run: str = paths.RUN) -> None:
         os.setgroups([])
         os.setgid(owner.st_gid if owner.st_uid else nobody.pw_gid)
         os.setuid(owner.st_uid or nobody.pw_uid)
-    os.execvp("rsync", ["rsync", "--server", "--daemon", f"--config={run}/{CONFIG}", "."])  # noqa: S606
+    os.execvp("rsync", ["rsync", "--server", "--daemon", f"--config={run}/{CONFIG}", "."])  # noqa: S606 - the account above
 
 
 def give_way(root: str = "/proc") -> None:

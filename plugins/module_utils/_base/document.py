@@ -18,6 +18,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import s
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
 _SCALARS: dict[Any, tuple[type, ...]] = {str: (str,), int: (int,), float: (int, float), bool: (bool,)}
+T = typing.TypeVar("T")
 _KINDS: dict[Any, dict[str, Any]] = {}  # types of the fields, by class
 _WORDS = {str: "string", int: "integer", float: "number", bool: "boolean"}
 
@@ -31,7 +32,7 @@ LARGEST = 2**63 - 1
 TRUE = {**dict.fromkeys(("true", "yes", "on", "1"), True), **dict.fromkeys(("false", "no", "off", "0"), False)}
 
 
-def load(cls: type[Any], values: Any, where: str = "", spoken: bool = False) -> Any:
+def load(cls: type[T], values: Any, where: str = "", spoken: bool = False) -> T:
     """An instance of a dataclass; :class:`TypeError` or :class:`ValueError` says what does not fit, and where.
 
     Nothing may be left over, but of a class with ``PART = True``, which is a part of something larger.
@@ -46,7 +47,7 @@ def load(cls: type[Any], values: Any, where: str = "", spoken: bool = False) -> 
     if unknown:
         raise ValueError(f"unknown keys: {', '.join(prefix + name for name in unknown)}")
     made = {}
-    for item in fields(cls):
+    for item in fields(typing.cast("Any", cls)):
         if item.name in values and not (spoken and values[item.name] is None and not _is_required(item)):
             made[item.name] = _value(kinds[item.name], values[item.name], prefix + item.name, spoken)
             allowed = item.metadata.get("enum")
@@ -58,7 +59,7 @@ def load(cls: type[Any], values: Any, where: str = "", spoken: bool = False) -> 
     return cls(**made)
 
 
-def load_known(cls: type[Any], values: Any) -> Any:
+def load_known(cls: type[T], values: Any) -> T:
     """:func:`load` of the fields that the class has, whatever else is there; :class:`ValueError` in any case."""
     if not isinstance(values, Mapping):
         raise ValueError(f"is {values!r:.60}, not a mapping")

@@ -104,7 +104,7 @@ class Network:
     @classmethod
     def of_dict(cls, value: Any) -> Network:
         """As the module ``node_info`` returns it; :class:`ValueError` says what does not fit."""
-        return document.load_known(cls, value)  # type: ignore[no-any-return]
+        return document.load_known(cls, value)
 
 
 def network(machine: Machine, connection_host: str = "") -> Network:

@@ -76,7 +76,7 @@ class PciFunction:
 
 
 def _pci(value: Any) -> PciFunction:
-    return document.load_known(PciFunction, value)  # type: ignore[no-any-return]
+    return document.load_known(PciFunction, value)
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class RdmaPort:
     @classmethod
     def of_dict(cls, entry: Any) -> RdmaPort:
         """An entry as the module ``ibdev2netdev`` returns it; :class:`ValueError` says what does not fit."""
-        return document.load_known(cls, entry)  # type: ignore[no-any-return]
+        return document.load_known(cls, entry)
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class Rdma:
     @classmethod
     def of_dict(cls, result: Any) -> Rdma:
         """:class:`ValueError` says what does not fit; nothing has no devices."""
-        return document.load_known(cls, result or {})  # type: ignore[no-any-return]
+        return document.load_known(cls, result or {})
 
 
 # --- sysfs -----------------------------------------------------------------------------------------------------------

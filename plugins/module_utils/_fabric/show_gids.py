@@ -73,7 +73,7 @@ class Gid:
     @classmethod
     def of_dict(cls, entry: Any) -> Gid:
         """An entry as the module ``show_gids`` returns it; :class:`ValueError` says what does not fit."""
-        return document.load_known(cls, entry)  # type: ignore[no-any-return]
+        return document.load_known(cls, entry)
 
     def __str__(self) -> str:
         version = f"RoCE v{self.version}" if self.version else "version unknown"

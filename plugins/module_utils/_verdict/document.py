@@ -246,7 +246,7 @@ def load(values: Any, where: str) -> Run:
     if isinstance(values, Mapping) and values.get("schema") != SCHEMA:
         raise SparkError(f"verdicts of schema {str(values.get('schema'))[:20]!r}, expected {SCHEMA}", where, REMEDY)
     try:
-        return document.load(Run, values)  # type: ignore[no-any-return]
+        return document.load(Run, values)
     except (TypeError, ValueError) as exc:
         raise SparkError(f"the verdicts cannot be read: {exc}", where, REMEDY) from exc
 

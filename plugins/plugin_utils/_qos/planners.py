@@ -29,7 +29,7 @@ def after(options: Options) -> dict[str, Any]:
 
 
 def _read(result: Any, _host: str) -> Qos:
-    return document.load_known(Qos, {**result, "diff": ()} if isinstance(result, Mapping) else result)  # type: ignore[no-any-return]
+    return document.load_known(Qos, {**result, "diff": ()} if isinstance(result, Mapping) else result)
 
 
 NODES = _read  # the results of mlnx_qos in check mode
