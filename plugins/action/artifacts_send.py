@@ -10,13 +10,20 @@ import json
 import os
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import importing, look
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import Manifest, Segment
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.receive import BEGIN, END, TAKE
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import File, Manifest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.receive import (
+    BEGIN,
+    END,
+    TAKE,
+    Piece,
+    Pieces,
+    Told,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.work import AGAIN
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import (
     document,
@@ -55,7 +62,7 @@ class ActionModule(ActionBase):
             result["changed"] = False
             if args["state"] == "sent" and not self._task.check_mode:
                 reading = _Teller(self, f"reading {args['name']} on this computer", chosen.size)
-                of = importing.measure(source, choice, tell=reading.add)
+                of = importing.measure(source, choice, reading.add)
                 result["result"] = self._send(args, source, of)
                 result["changed"] = result["result"]["changed"]
         except (SparkError, OSError, ValueError) as exc:
@@ -65,34 +72,31 @@ class ActionModule(ActionBase):
         return result
 
     def _send(self, args: dict[str, Any], source: importing.Source, of: Manifest) -> dict[str, Any]:
-        told = {"manifest": of.as_dict(), "ref": args["ref"] if args["ref"] != of.revision else ""}
-        asked = self._node(args, of, BEGIN, kind=list, data=json.dumps(told).encode())
-        missing = {number for number in asked if isinstance(number, int)}
-        pieces = [one for one in of.segments() if one.number in missing]
-        size = sum(one.size for one in pieces)
+        asked = self._node(args, of, BEGIN, data=json.dumps(of.as_dict()).encode())
+        files = {file.blob: file for file in of.contents if file.blob in asked.lacking}
+        size = sum(file.size - asked.lacking[blob] for blob, file in files.items())
         sending = _Teller(self, f"sending {of.name} to {self._host}", size)
-        for some in _together(pieces):
-            data = b"".join(importing.read(source, one) for one in some)
-            self._node(args, of, TAKE, *(str(one.number) for one in some), kind=object, data=data)
-            sending.add(len(data))
-        ended: dict[str, Any] = self._node(args, of, END, kind=dict)
-        whole = sum({one.blob: one.size for one in of.files}.values())
-        self.tell(f"{of.name}: {size / 1e6:.1f} MB of {whole / 1e6:.1f} MB were sent")
+        for pieces in _together(files.values(), asked.lacking):
+            first = json.dumps(document.plain(Pieces(tuple(pieces)))).encode()
+            data = [importing.read(source, files[piece.blob].path, piece.offset, piece.size) for piece in pieces]
+            self._node(args, of, TAKE, data=b"".join([first, b"\n", *data]))
+            sending.add(sum(map(len, data)))
+        ref = args["ref"] if args["ref"] != of.revision else ""
+        ended: dict[str, Any] = document.plain(self._node(args, of, END, "--ref", ref).result)
+        self.tell(f"{of.name}: {size / 1e6:.1f} MB of {of.size / 1e6:.1f} MB were sent")
         return {**ended, "bytes": size}
 
-    def _node(
-        self, args: dict[str, Any], of: Manifest, step: str, *words: str, kind: type[Any], data: bytes = b"\n"
-    ) -> Any:
+    def _node(self, args: dict[str, Any], of: Manifest, step: str, *words: str, data: bytes = b"\n") -> Told:
         """What the program there says. Data go through standard input, as Ansible's own modules do: this works with
         every way to become root, where rsync knows sudo without a password only."""
         model = f"{of.name}@{of.revision}"
-        argv = [paths.NODE_PROGRAM, "artifacts", "receive", "--home", args["home"], "--model", model, step]
-        done = self._low_level_execute_command(shlex.join([*argv, *words]), in_data=data)
+        argv = [paths.NODE_PROGRAM, "artifacts", "receive", "--home", args["home"], "--model", model, *words, step]
+        done = self._low_level_execute_command(shlex.join(argv), in_data=data)
         if done["rc"] == 0:
-            with contextlib.suppress(IndexError, SparkError):
-                found = json_text.read(done["stdout"].strip().splitlines()[-1])
-                if isinstance(found, kind):
-                    return found
+            with contextlib.suppress(IndexError, SparkError, TypeError, ValueError):
+                told: Told = document.load(Told, json_text.read(done["stdout"].strip().splitlines()[-1]))
+                if step != END or told.result:
+                    return told
         said = [*(done.get("stdout") or "").strip().splitlines(), *(done.get("stderr") or "").strip().splitlines()]
         last = said[-1][:1000] if said else "nothing"
         if done["rc"] != 1:
@@ -128,12 +132,18 @@ class _Teller:
         self._action.tell(f"{self._what}: {how_far.words(self._done, self._size, rate)}")
 
 
-def _together(pieces: Sequence[Segment]) -> Iterator[list[Segment]]:
-    some: list[Segment] = []
-    for one in pieces:
-        if some and sum(other.size for other in some) + one.size > AT_ONCE:
-            yield some
-            some = []
-        some.append(one)
-    if some:
-        yield some
+def _together(files: Iterable[File], begun: Mapping[str, int]) -> Iterator[list[Piece]]:
+    """What goes with one call. ``begun``: by blob, the bytes that are there."""
+    pieces: list[Piece] = []
+    left = AT_ONCE
+    for file in files:
+        offset = begun[file.blob]
+        while offset < file.size:
+            piece = Piece(file.blob, offset, min(left, file.size - offset))
+            pieces.append(piece)
+            offset, left = offset + piece.size, left - piece.size
+            if not left:
+                yield pieces
+                pieces, left = [], AT_ONCE
+    if pieces:
+        yield pieces

@@ -12,8 +12,8 @@ short_description: Send a model from the controller to a node
 version_added: 0.1.0
 description:
   - "Internal to this collection: no compatibility promise."
-  - Reads a directory or a cache of Hugging Face on the controller, and sends what the node lacks of it in segments,
-    each with its SHA-256, over the connection that Ansible has. Segments that arrived stay when it is interrupted.
+  - Reads a directory or a cache of Hugging Face on the controller, and sends what the node lacks of it over the
+    connection that Ansible has. What arrived stays when it is interrupted; each file counts with its SHA-256.
   - The node needs the node program, see M(sparkmatrix.cluster.node_tool); the controller needs nothing but Python.
 options:
   state:

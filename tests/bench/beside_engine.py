@@ -103,11 +103,10 @@ def main() -> int:
     parser.add_argument("--base", type=Path, default=Path("/var/tmp/fanbench"), help="emptied before and after")
     options = parser.parse_args()
     shutil.rmtree(options.base, ignore_errors=True)
-    segment = 16 * fan_out.MIB
     try:
-        files, manifest = fan_out.make_model(options.base, options.size * 10**6, segment, 4)
+        files, manifest = fan_out.make_model(options.base, options.size * 10**6, 4)
         with fan_out.Network(2, 1, 0) as network:
-            bench = fan_out.Bench(network, options.base, files, manifest, segment, "")
+            bench = fan_out.Bench(network, options.base, files, manifest, "")
             for kind in KINDS:
                 for nice in options.nice.split(","):
                     for limit in options.limits.split(","):

@@ -128,7 +128,6 @@ class Bench:
     base: Path
     files: Mapping[str, str]  # name -> SHA-256
     manifest: Manifest
-    segment: int
     tools: str
     daemons: list[subprocess.Popen[bytes]] = field(default_factory=list)
     processor: float = 0.0  # seconds of all that has ended
@@ -324,28 +323,23 @@ METHODS: Mapping[str, tuple[Callable[[Bench], float], tuple[str, ...]]] = {
 }
 
 
-def make_model(base: Path, size: int, segment: int, count: int) -> tuple[dict[str, str], Manifest]:
+def make_model(base: Path, size: int, count: int) -> tuple[dict[str, str], Manifest]:
     """``count`` files of random bytes; the manifest beside them."""
     (base / "source").mkdir(parents=True)
     made, names = [], {}
     for number in range(count):
         name = f"model-{number + 1:05d}.safetensors"
-        segments, whole = [], hashlib.sha256()
+        whole = hashlib.sha256()
         with (base / "source" / name).open("wb") as stream:
-            left, hashed = size // count, hashlib.sha256()
+            left = size // count
             while left:
-                begun = (size // count - left) % segment
-                data = random.Random(f"{number} {left}").randbytes(min(segment - begun, left, MIB))
+                data = random.Random(f"{number} {left}").randbytes(min(left, MIB))
                 stream.write(data)
-                hashed.update(data)
                 whole.update(data)
                 left -= len(data)
-                if begun + len(data) == segment or not left:
-                    segments.append(hashed.hexdigest())
-                    hashed = hashlib.sha256()
         names[name] = whole.hexdigest()
-        made.append(File(name, size // count, names[name], names[name], tuple(segments)))
-    manifest = parse(Manifest("bench/model", "a" * 40, tuple(made), segment_bytes=segment).as_dict())
+        made.append(File(name, size // count, names[name], names[name]))
+    manifest = parse(Manifest("bench/model", "a" * 40, tuple(made)).as_dict())
     (base / "manifest.json").write_text(json.dumps(manifest.as_dict()), encoding="utf-8")
     return names, manifest
 
@@ -379,7 +373,6 @@ def main() -> int:
     parser.add_argument("--receivers", type=int, default=3)
     parser.add_argument("--size", type=int, default=400, help="MB of the model")
     parser.add_argument("--files", type=int, default=4)
-    parser.add_argument("--segment", type=int, default=512, help="KiB; a thousandth of the model, as 64 MiB of 65 GB")
     parser.add_argument("--rate", type=int, default=200, help="Mbit/s of each node's cable; 0: no limit")
     parser.add_argument("--halves", type=int, default=1)
     parser.add_argument("--base", type=Path, default=Path("/dev/shm/fanbench"), help="emptied before and after")
@@ -390,9 +383,9 @@ def main() -> int:
     size = options.size * 1_000_000
     nodes = options.receivers + 1
     try:
-        files, manifest = make_model(options.base, size, options.segment * 1024, options.files)
+        files, manifest = make_model(options.base, size, options.files)
         with Network(nodes, options.halves, options.rate) as network:
-            bench = Bench(network, options.base, files, manifest, options.segment * 1024, options.tools)
+            bench = Bench(network, options.base, files, manifest, options.tools)
             print(f"{nodes - 1} receivers, {options.size} MB, cable of {options.rate or 'no'} Mbit/s")
             first = 0.0
             for name in options.only.split(","):

@@ -12,7 +12,6 @@ from pathlib import Path
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import File, Manifest
 
 NAME, REVISION = "org/model", "0f" * 20
-SEGMENT = 4096
 
 
 def safetensors(data: bytes) -> bytes:
@@ -36,16 +35,15 @@ def git_hash(content: bytes) -> str:
 def file(path: str, content: bytes) -> File:
     sha256 = hashlib.sha256(content).hexdigest()
     blob = sha256 if path.endswith(".safetensors") else git_hash(content)
-    pieces = [content[at : at + SEGMENT] for at in range(0, len(content), SEGMENT)]
-    return File(path, len(content), sha256, blob, tuple(hashlib.sha256(piece).hexdigest() for piece in pieces))
+    return File(path, len(content), sha256, blob)
 
 
 def manifest(content: Mapping[str, bytes] = CONTENT, name: str = NAME, revision: str = REVISION) -> Manifest:
-    return Manifest(name, revision, tuple(file(*one) for one in content.items()), "a test", SEGMENT)
+    return Manifest(name, revision, tuple(file(*one) for one in content.items()), "a test")
 
 
 def blobs(place: Path, content: Mapping[str, bytes] = CONTENT) -> Path:
-    """Whole and verified, as a copy leaves them; nothing for an empty file, which has no segment."""
+    """Whole and verified, as a copy leaves them; nothing for an empty file, which nobody brings."""
     place.mkdir(parents=True)
     for path, data in content.items():
         if data:

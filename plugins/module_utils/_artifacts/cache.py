@@ -10,7 +10,7 @@ Below the home of the cache (HF_HOME, engine_model_cache)::
     sparkmatrix/manifests/models--org--name/<revision>.json        the manifest
     sparkmatrix/manifests/models--org--name/<revision>.state.json  how the files were when they were verified
     sparkmatrix/partial/<revision>/                        what is not whole yet
-    sparkmatrix/partial/<revision>/coming.json             of what the controller sends: manifest, and what is here
+    sparkmatrix/partial/<revision>/coming.json             the manifest of what the controller sends
 
 The engine and the tools of users find a model there without network.
 """
@@ -26,7 +26,6 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import folders, hashing
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.folders import OWN
@@ -141,15 +140,14 @@ def revision(cache: Cache, name: str, ref: str = "main") -> str:
     return text
 
 
-def coming(cache: Cache, name: str) -> dict[str, Any]:
-    """What is known of a model that is on its way from the controller, by revision: its manifest among it."""
+def coming(cache: Cache, name: str) -> dict[str, Manifest]:
+    """Of a model that is on its way from the controller, by revision."""
     found = {}
     for revision_ in folders.names(cache.home, (OWN, "partial")):
-        known = folders.read_json(cache.home, (OWN, "partial", revision_), COMING)
-        with contextlib.suppress(ValueError, TypeError, LookupError):
-            of = parse(known["manifest"])
+        with contextlib.suppress(ValueError, TypeError):
+            of = parse(folders.read_json(cache.home, (OWN, "partial", revision_), COMING))
             if (of.name, of.revision) == (name, revision_):
-                found[revision_] = {**known, "manifest": of}
+                found[revision_] = of
     return found
 
 
@@ -182,10 +180,10 @@ def place(cache: Cache, manifest: Manifest, whole: str = "", refs: Iterable[str]
     name, parts = manifest.name, cache.folder(manifest.name)
     stamps, changed = dict(state(cache, manifest).stamps), False
     with folders.inside(cache.home, (*parts, "blobs"), make=True) as blobs:
-        for one in {one.blob: one for one in manifest.files}.values():
+        for one in manifest.contents:
             moved = _move(cache, whole, one.blob, one.size, blobs) if whole else None
             if not one.size:
-                _make_empty(one.blob, blobs)  # it has no segment that anybody could bring
+                _make_empty(one.blob, blobs)  # nobody brings it
             if moved:
                 stamps[one.blob], changed = moved, True
             else:
@@ -266,7 +264,7 @@ def _verified(blob: str, sha256: str, known: Stamp | None, blobs: int, manifest:
     try:
         seen = hashing.stamp(os.fstat(opened))
         if seen != known:
-            read_ = hashing.measure(opened, manifest.segment_bytes)
+            read_ = hashing.measure(opened)
             if read_.sha256 != sha256:
                 raise SparkError(
                     f"{blob} of {manifest.name} is not what it should be",

@@ -2,20 +2,21 @@
 
 """Whether the files of a model are those of its manifest.
 
-Warm: by size, time and inode of each file, as they were when it was verified; nothing is read. Otherwise by the hashes
-of the segments, many at once; which segments are broken is what has to be fetched.
+Warm: by size, time and inode of each file, as they were when it was verified; nothing is read. Otherwise by their
+hashes, many files at once.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import folders, hashing
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.hashing import Stamp, Tell, nothing
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import File, Manifest, Segment
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import File, Manifest
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,11 @@ class Broken:
 
 @dataclass(frozen=True)
 class Checked:
-    """``broken``: what is not whole. ``unlinked``: files whose content is there and whose link in the snapshot is not;
-    :func:`cache.place` makes it. ``read``: bytes that were read for it."""
+    """``broken``: what is not whole, of files with one content one. ``unlinked``: files whose content is
+    there and whose link in the snapshot is not; :func:`cache.place` makes it."""
 
     broken: tuple[Broken, ...] = ()
     unlinked: tuple[str, ...] = ()
-    read: int = 0
 
     @property
     def whole(self) -> bool:
@@ -39,105 +39,78 @@ class Checked:
 
 
 def warm(cache: Cache, manifest: Manifest) -> Checked:
-    """Without reading a file: what has changed since it was verified counts as broken as a whole."""
-    return _check(cache, manifest, _Way(read=False, all=False))
+    """Without reading a file: what has changed since it was verified counts as broken."""
+    return _check(cache, manifest, read=False, known=caches.state(cache, manifest).stamps)
 
 
 def check(cache: Cache, manifest: Manifest, full: bool = False, tell: Tell = nothing) -> Checked:
     """What has changed is read, with ``full`` everything; what fits is remembered for the next warm check."""
-    return _check(cache, manifest, _Way(read=True, all=full, tell=hashing.Counter(tell)))
+    known = {} if full else caches.state(cache, manifest).stamps
+    return _check(cache, manifest, read=True, known=known, tell=hashing.Counter(tell))
+
+
+def _check(
+    cache: Cache, manifest: Manifest, *, read: bool, known: Mapping[str, Stamp], tell: Tell = nothing
+) -> Checked:
+    files = manifest.contents
+    try:
+        with folders.inside(cache.home, (*cache.folder(manifest.name), "blobs")) as blobs:
+            looked = hashing.at_once(lambda file: _look(file, blobs, known.get(file.blob), read, tell), files)
+    except FileNotFoundError:
+        looked = [_Look(wrong="is missing")] * len(files)
+    verified = {file.blob: look.verified for file, look in zip(files, looked) if look.verified}
+    if read and verified != caches.state(cache, manifest).stamps:
+        caches.remember(cache, manifest, verified)
+    broken = [Broken(file.path, look.wrong) for file, look in zip(files, looked) if look.wrong]
+    return Checked(tuple(broken), _unlinked(cache, manifest))
 
 
 @dataclass(frozen=True)
-class _Way:
-    read: bool
-    all: bool
-    tell: Tell = nothing
+class _Look:
+    """``verified``: as it was then. ``wrong``: why it is not."""
+
+    verified: Stamp | None = None
+    wrong: str = ""
 
 
-def _check(cache: Cache, manifest: Manifest, way: _Way) -> Checked:
-    known = caches.state(cache, manifest).stamps
-    segments: dict[str, list[Segment]] = {one.path: [] for one in manifest.files}
-    for piece in manifest.segments():
-        segments[piece.file.path].append(piece)
-    verified: dict[str, Stamp] = {}
-    found: dict[str, str] = {}  # by blob, what is wrong with it
-    bad: dict[str, int] = {}  # by blob, how many of its segments are broken
-    count = 0
-    firsts = list({one.blob: one for one in manifest.files}.values())
+def _look(file: File, directory: int, known: Stamp | None, read: bool, tell: Tell) -> _Look:
     try:
-        with folders.inside(cache.home, (*cache.folder(manifest.name), "blobs")) as blobs:
-            todo = []
-            for one in firsts:
-                seen, wrong = _look(one, blobs)
-                if seen is None:
-                    found[one.blob] = wrong
-                elif seen == known.get(one.blob) and not way.all:
-                    verified[one.blob] = seen
-                elif way.read:
-                    todo.append((one, seen))
-                else:
-                    found[one.blob] = (
-                        "has changed since it was verified" if one.blob in known else "was not verified yet"
-                    )
-            pieces = [(one, piece) for one, _seen in todo for piece in segments[one.path]]
-            right = hashing.at_once(lambda item: fits(item[1], blobs, way.tell), pieces)
-            count = sum(piece.size for _one, piece in pieces)
-            for (one, _piece), fit in zip(pieces, right):
-                if not fit:
-                    bad[one.blob] = bad.get(one.blob, 0) + 1
-            for one, seen in todo:
-                after, wrong = _look(one, blobs)
-                if one.blob in bad:
-                    many = f"{bad[one.blob]} of {len(segments[one.path])}"
-                    found[one.blob] = f"does not have the content that it should have ({many} segments)"
-                elif after != seen:
-                    found[one.blob] = wrong or "changed while it was read"
-                else:
-                    verified[one.blob] = seen
+        opened = folders.open_file(file.blob, directory)
     except FileNotFoundError:
-        found = {one.blob: "is missing" for one in firsts}
-    if way.read and verified != known:
-        caches.remember(cache, manifest, verified)
-    # Two files with one content are fetched once.
-    broken = [Broken(one.path, found[one.blob]) for one in firsts if one.blob in found]
-    return Checked(tuple(broken), _unlinked(cache, manifest), count)
-
-
-def _look(one: File, blobs: int) -> tuple[Stamp | None, str]:
-    try:
-        opened = folders.open_file(one.blob, blobs)
-    except FileNotFoundError:
-        return None, "is missing"
+        return _Look(wrong="is missing")
     except OSError:
-        return None, "is no file of its own (a link, perhaps to nothing)"
-    seen = hashing.stamp(os.fstat(opened))
-    os.close(opened)
-    if seen.size > one.size:
-        return None, f"has {seen.size} bytes of {one.size}"
-    return seen, ""
-
-
-def fits(piece: Segment, blobs: int, tell: Tell = nothing) -> bool:
-    """Whether the directory has it."""
+        return _Look(wrong="is no file of its own (a link, perhaps to nothing)")
     try:
-        opened = folders.open_file(piece.file.blob, blobs)
-        try:
-            return hashing.segment(opened, piece.offset, piece.size, tell) == piece.sha256
-        finally:
-            os.close(opened)
-    except OSError:  # it is gone, or the disk cannot read it
-        return False
+        seen = hashing.stamp(os.fstat(opened))
+        if seen.size != file.size:
+            return _Look(wrong=f"has {seen.size} bytes of {file.size}")
+        if seen == known:
+            return _Look(seen)
+        if not read:
+            return _Look(wrong="has changed since it was verified" if known else "was not verified yet")
+        found = hashing.measure(opened, tell)
+    except OSError as exc:
+        return _Look(wrong=f"cannot be read ({exc.strerror or exc})")
+    finally:
+        os.close(opened)
+    if found.sha256 != file.sha256:
+        return _Look(wrong="does not have the content that it should have")
+    return _Look(found.stamp)
+
+
+def fits(file: File, directory: int) -> bool:
+    """Whether the directory has it, by its hash."""
+    return not _look(file, directory, None, True, nothing).wrong
 
 
 def _unlinked(cache: Cache, manifest: Manifest) -> tuple[str, ...]:
     snapshot = cache.snapshot(manifest.name, manifest.revision)
     lacking = []
-    for one in manifest.files:
+    for file in manifest.files:
         try:
-            leads = os.path.realpath(snapshot / one.path) == os.path.realpath(cache.blob(manifest.name, one.blob))
+            leads = os.path.realpath(snapshot / file.path) == os.path.realpath(cache.blob(manifest.name, file.blob))
         except OSError:
             leads = False
         if not leads:
-            lacking.append(one.path)
+            lacking.append(file.path)
     return tuple(lacking)

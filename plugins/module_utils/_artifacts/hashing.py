@@ -1,6 +1,6 @@
 # Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Reads files once for all their hashes: SHA-256 of the file and of its segments, and git's SHA-1.
+"""Reads files once for both their hashes: SHA-256, and git's SHA-1.
 
 Many at once, with little memory, and without taking the page cache from an engine that serves.
 """
@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
-
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import SEGMENT_BYTES
 
 _CHUNK = 4 * 1024 * 1024
 _MOST_WORKERS = 8
@@ -39,7 +37,6 @@ class Stamp:
 class Measured:
     sha256: str
     git: str  # what git and the hub call it, if it is no LFS file
-    segments: tuple[str, ...]
     stamp: Stamp
 
 
@@ -55,33 +52,20 @@ def workers() -> int:
     return min(_MOST_WORKERS, os.cpu_count() or 1)
 
 
-def measure(opened: int, segment_bytes: int = SEGMENT_BYTES, tell: Tell = nothing) -> Measured:
+def measure(opened: int, tell: Tell = nothing) -> Measured:
     """The whole file behind a descriptor."""
     seen = os.fstat(opened)
     whole, git = hashlib.sha256(), hashlib.sha1(usedforsecurity=False)
     git.update(b"blob %d\0" % seen.st_size)
     small = seen.st_size <= _LARGEST_IN_GIT
-    segments = []
-    for offset in range(0, seen.st_size, segment_bytes):
-        one = hashlib.sha256()
-        for chunk in chunks(opened, offset, min(segment_bytes, seen.st_size - offset), tell):
-            whole.update(chunk)
-            one.update(chunk)
-            if small:
-                git.update(chunk)
-        segments.append(one.hexdigest())
+    for chunk in chunks(opened, 0, seen.st_size, tell):
+        whole.update(chunk)
+        if small:
+            git.update(chunk)
     after = os.fstat(opened)
     if stamp(after) != stamp(seen):
         raise OSError("it changed while it was read")
-    return Measured(whole.hexdigest(), git.hexdigest() if small else "", tuple(segments), stamp(seen))
-
-
-def segment(opened: int, offset: int, size: int, tell: Tell = nothing) -> str:
-    """SHA-256 of a piece of a file; of what there is, where it is cut off."""
-    one = hashlib.sha256()
-    for chunk in chunks(opened, offset, size, tell):
-        one.update(chunk)
-    return one.hexdigest()
+    return Measured(whole.hexdigest(), git.hexdigest() if small else "", stamp(seen))
 
 
 def chunks(opened: int, offset: int, size: int, tell: Tell = nothing) -> Iterable[bytes]:

@@ -30,7 +30,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts imp
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import (
-    SEGMENT_BYTES,
     File,
     Manifest,
     check_name,
@@ -228,14 +227,13 @@ def obtain(
     *,
     tell: Tell = nothing,
     say: Say = silent,
-    segment_bytes: int = SEGMENT_BYTES,
 ) -> Manifest:
     """Downloads what is not here, and verifies all of it. Blobs lie in ``blobs`` below ``cache.partial`` afterwards,
     for :func:`cache.place`; those that other revisions have stay where they are."""
     files = {one.path: one for one in listing.files if one.path in choice.paths}
     with folders.inside(cache.home, cache.arriving(listing.revision), make=True):
         pass
-    work = _Bringing(cache, listing, {one.blob: one for one in files.values()}, segment_bytes, tell, say)
+    work = _Bringing(cache, listing, {one.blob: one for one in files.values()}, tell, say)
     work.measure(work.lacking)
     for _again in range(2):
         if work.lacking:
@@ -252,9 +250,8 @@ def obtain(
     return Manifest(
         listing.name,
         listing.revision,
-        tuple(File(one.path, one.size, found.sha256, one.blob, found.segments) for one, found in made),
+        tuple(File(one.path, one.size, found.sha256, one.blob) for one, found in made),
         listing.hub,
-        segment_bytes,
     )
 
 
@@ -265,7 +262,6 @@ class _Bringing:
     cache: Cache
     listing: Listing
     brings: Mapping[str, Remote]
-    segment_bytes: int
     tell: Tell
     say: Say
     made: dict[str, hashing.Measured] = field(default_factory=dict)
@@ -288,7 +284,7 @@ class _Bringing:
         cache, listing, whole = self.cache, self.listing, self.cache.arriving(self.listing.revision)
         _borrow(cache, listing, one)
         for place in ((*cache.folder(listing.name), "blobs"), whole):
-            found = _measure(cache, place, one, self.segment_bytes, counter)
+            found = _measure(cache, place, one, counter)
             if found:
                 self.made[one.blob] = found
                 if place != whole:  # what an interrupted copy has left of it
@@ -320,9 +316,7 @@ def _borrow(cache: Cache, listing: Listing, one: Remote) -> None:
             os.link(name, one.blob, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
 
 
-def _measure(
-    cache: Cache, place: Sequence[str], one: Remote, segment_bytes: int, tell: hashing.Tell
-) -> hashing.Measured | None:
+def _measure(cache: Cache, place: Sequence[str], one: Remote, tell: hashing.Tell) -> hashing.Measured | None:
     """Of a file that is what the hub says it is."""
     try:
         with folders.inside(cache.home, place) as directory:
@@ -332,7 +326,7 @@ def _measure(
     try:
         if os.fstat(opened).st_size != one.size:
             return None
-        found = hashing.measure(opened, segment_bytes, tell)
+        found = hashing.measure(opened, tell)
     finally:
         os.close(opened)
     return found if one.blob in (found.sha256, found.git) else None

@@ -23,13 +23,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts imp
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import folders, hashing, selection
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.hashing import Tell, nothing
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import (
-    SEGMENT_BYTES,
-    File,
-    Manifest,
-    Segment,
-    check_name,
-)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import File, Manifest, check_name
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import model_files
 
@@ -166,14 +160,7 @@ def _noted(place: str, path: str) -> tuple[str, str]:
 # --- bringing it ---
 
 
-def bring(
-    cache: Cache,
-    source: Source,
-    choice: selection.Choice,
-    *,
-    tell: Tell = nothing,
-    segment_bytes: int = SEGMENT_BYTES,
-) -> Manifest:
+def bring(cache: Cache, source: Source, choice: selection.Choice, tell: Tell = nothing) -> Manifest:
     """Every file is read once. Blobs lie in ``blobs`` below ``cache.partial`` afterwards, for :func:`cache.place`."""
     counter = hashing.Counter(tell)
     aside = hashlib.sha256(f"{source.name} {source.place}".encode()).hexdigest()
@@ -185,51 +172,50 @@ def bring(
             _put(source, path, f"{number}", directory)
             opened = folders.open_file(f"{number}", directory)
             try:
-                return hashing.measure(opened, segment_bytes, counter)
+                return hashing.measure(opened, counter)
             finally:
                 os.close(opened)
 
-        of = _manifest(source, choice, hashing.at_once(one, list(enumerate(choice.paths))), segment_bytes)
+        of = _manifest(source, choice, hashing.at_once(one, list(enumerate(choice.paths))))
         caches.drop_partial(cache, of.revision)
         with folders.inside(cache.home, cache.arriving(of.revision), make=True) as blobs:
-            for number, one_ in enumerate(of.files):
-                os.rename(f"{number}", one_.blob, src_dir_fd=directory, dst_dir_fd=blobs)
+            for number, file in enumerate(of.files):
+                os.rename(f"{number}", file.blob, src_dir_fd=directory, dst_dir_fd=blobs)
     folders.remove(cache.home, (folders.OWN, "partial"), aside)
     return of
 
 
-def measure(
-    source: Source, choice: selection.Choice, *, tell: Tell = nothing, segment_bytes: int = SEGMENT_BYTES
-) -> Manifest:
+def measure(source: Source, choice: selection.Choice, tell: Tell = nothing) -> Manifest:
     """Every file is read once, and nothing is written."""
     counter = hashing.Counter(tell)
 
     def one(path: str) -> hashing.Measured:
         opened = _open(source, path)
         try:
-            return hashing.measure(opened, segment_bytes, counter)
+            return hashing.measure(opened, counter)
         finally:
             os.close(opened)
 
-    return _manifest(source, choice, hashing.at_once(one, choice.paths), segment_bytes)
+    return _manifest(source, choice, hashing.at_once(one, choice.paths))
 
 
-def read(source: Source, piece: Segment) -> bytes:
-    """A segment as it is now; shorter where the file has become shorter."""
-    opened = _open(source, piece.file.path)
+def read(source: Source, path: str, offset: int, size: int) -> bytes:
+    """A piece of a file as it is now."""
+    opened = _open(source, path)
     try:
-        return b"".join(hashing.chunks(opened, piece.offset, piece.size))
+        data = b"".join(hashing.chunks(opened, offset, size))
     finally:
         os.close(opened)
+    if len(data) < size:
+        raise SparkError(f"{path} became shorter while it was read", source.place, "Run it again")
+    return data
 
 
-def _manifest(
-    source: Source, choice: selection.Choice, measured: Sequence[hashing.Measured], segment_bytes: int
-) -> Manifest:
+def _manifest(source: Source, choice: selection.Choice, measured: Sequence[hashing.Measured]) -> Manifest:
     files = tuple(_file(source, path, found) for path, found in zip(choice.paths, measured))
     told = json.dumps([(one.path, one.size, one.sha256) for one in files])
     revision = source.revision or hashlib.sha256(told.encode()).hexdigest()
-    return Manifest(source.name, revision, files, source.place, segment_bytes)
+    return Manifest(source.name, revision, files, source.place)
 
 
 def _file(source: Source, path: str, found: hashing.Measured) -> File:
@@ -240,7 +226,7 @@ def _file(source: Source, path: str, found: hashing.Measured) -> File:
             source.place,
             "Remove this file there and download it again, or let the whole model be downloaded",
         )
-    return File(path, found.stamp.size, found.sha256, etag or found.sha256, found.segments)
+    return File(path, found.stamp.size, found.sha256, etag or found.sha256)
 
 
 def _open(source: Source, path: str) -> int:

@@ -80,9 +80,8 @@ def held(cache: Cache, name: str, ref: str) -> Held:
         there = os.path.isdir(snapshot)
         return Held(name, ref, FOREIGN if there else NONE, revision, there=partial + _taken(snapshot))
     seen = check.warm(cache, of)
-    blobs = {one.blob: one.size for one in of.files}
-    own = sum(size for blob, size in blobs.items() if _exists(cache, name, blob))
-    size = sum(blobs.values())
+    own = sum(file.size for file in of.contents if os.path.isfile(cache.blob(name, file.blob)))
+    size = of.size
     if seen.whole:
         return Held(name, ref, WHOLE, revision, of.digest, size, size)
     first = [f"{one.path} {one.found}" for one in seen.broken] + [f"{path} has no link" for path in seen.unlinked]
@@ -96,10 +95,6 @@ def _revision(cache: Cache, name: str, ref: str) -> str:
     except ValueError:
         return caches.revision(cache, name, ref or "main")
     return ref
-
-
-def _exists(cache: Cache, name: str, blob: str) -> bool:
-    return os.path.isfile(cache.blob(name, blob))
 
 
 def _taken(directory: Path) -> int:
@@ -243,8 +238,7 @@ def _source(asked: Asked) -> Listing:
         of = archive.find(asked.path, asked.name, asked.ref)
         if not asked.pickle:
             archive.refuse_pickle(of, asked.path)
-        size = sum({one.blob: one.size for one in of.files}.values())
-        return Listing(asked.name, of.revision, asked.path, len(of.files), size, copied=size)
+        return Listing(asked.name, of.revision, asked.path, len(of.files), of.size, copied=of.size)
     found = importing.find(asked.name, asked.path, asked.ref)
     choice = found.choose(asked.pickle)
     # No second name leads into another mount.

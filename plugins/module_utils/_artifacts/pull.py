@@ -21,7 +21,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import folders, hashing
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import check, folders
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import File, Manifest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, paths, strict
@@ -164,7 +164,7 @@ def pull(cache: Cache, of: Manifest, lacking: Sequence[File], way: Way, *, tell:
                 while not failed:
                     going = wait(running, 1.0, FIRST_EXCEPTION)
                     failed = {one for one in going.done if one.exception()}
-                    tell(sum(_size(one, directory) for one in lacking))
+                    tell(sum(there(one, directory) for one in lacking))
                     if not going.not_done:
                         break
             finally:
@@ -209,10 +209,10 @@ class _Pull:
     def bring(self, batch: Sequence[File], number: int) -> None:
         left, mend, fruitless, stream = list(batch), False, 0, number
         while left and not self.stop.is_set():
-            before = sum(_size(one, self.directory) for one in left)
+            before = sum(there(one, self.directory) for one in left)
             problem = self._rsync(left, stream, mend)
             if not problem:
-                left = [one for one in left if not _fits(one, self.directory)]
+                left = [one for one in left if not check.fits(one, self.directory)]
                 if left and mend:
                     raise SparkError(
                         f"what {self.way.host} gives as {left[0].path} is not what its manifest says",
@@ -221,7 +221,7 @@ class _Pull:
                     )
                 mend = True
                 continue
-            fruitless = 0 if sum(_size(one, self.directory) for one in left) > before else fruitless + 1
+            fruitless = 0 if sum(there(one, self.directory) for one in left) > before else fruitless + 1
             if fruitless == _TRIES or self.stop.is_set():
                 raise SparkError(f"{self.way.host} does not give it: {problem}", left[0].path, AGAIN)
             self.note(f"{self.way.host}: {problem}; it goes on where it was")
@@ -248,19 +248,9 @@ class _Pull:
         return strict.words("; ".join(said[:2])[:_MOST_SAID] or f"rsync ended with {rsync.returncode}")
 
 
-def _size(one: File, directory: int) -> int:
+def there(file: File, directory: int) -> int:
+    """Bytes of it that a directory has."""
     try:
-        return min(one.size, os.stat(one.blob, dir_fd=directory, follow_symlinks=False).st_size)
+        return min(file.size, os.stat(file.blob, dir_fd=directory, follow_symlinks=False).st_size)
     except OSError:
         return 0
-
-
-def _fits(one: File, directory: int) -> bool:
-    try:
-        opened = folders.open_file(one.blob, directory)
-        try:
-            return os.fstat(opened).st_size == one.size and hashing.segment(opened, 0, one.size) == one.sha256
-        finally:
-            os.close(opened)
-    except OSError:
-        return False

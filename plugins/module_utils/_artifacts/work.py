@@ -29,7 +29,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts imp
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import manifest as manifests
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import Manifest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import File, Manifest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import (
     document,
     how_far,
@@ -212,50 +212,42 @@ def _manifest(work: Work) -> Manifest:
     return of
 
 
-def _look_through(cache: Cache, of: Manifest, teller: Teller) -> set[str]:
-    """Blobs that are missing or broken, which are taken out of the cache to be repaired."""
-    teller.phase("checking", sum({one.blob: one.size for one in of.files}.values()))
-    checked = check.check(cache, of, tell=teller.add)
-    for found in checked.broken:
-        _take_out(cache, of, found)
-    return {one.blob for one in of.files for found in checked.broken if found.path == one.path}
-
-
-def good_blobs(cache: Cache, of: Manifest, teller: Teller) -> set[str]:
-    """Those that are here and right; what is broken is taken out of the cache to be repaired."""
-    broken = _look_through(cache, of, teller)
-    good = {one.blob for one in of.files if one.blob not in broken}
-    for blob in good:
-        # An interrupted copy has left a part of it, and somebody has brought all of it since.
-        caches.drop_partial(cache, of.revision, blob)
-    return good
+def lacking(cache: Cache, of: Manifest, teller: Teller) -> list[File]:
+    """What is missing or broken here, each content once; what is broken is taken out of the cache to be mended."""
+    teller.phase("checking", of.size)
+    broken = {found.path for found in check.check(cache, of, tell=teller.add).broken}
+    for file in of.contents:
+        if file.path in broken:
+            _take_out(cache, of, file)
+        else:
+            # An interrupted copy has left a part of it, and somebody has brought all of it since.
+            caches.drop_partial(cache, of.revision, file.blob)
+    return [file for file in of.contents if file.path in broken and file.size]
 
 
 def _copy(work: Work, cache: Cache, teller: Teller) -> Result:
     """Fetch from another node what is missing or broken here, then make the model visible as a whole."""
     of = _manifest(work)
-    good = good_blobs(cache, of, teller)
-    lacking = list({one.blob: one for one in of.files if one.size and one.blob not in good}.values())
-    size = sum(one.size for one in lacking)
+    files = lacking(cache, of, teller)
+    size = sum(file.size for file in files)
     teller.phase("copying", size)
     way = pull.Way(work.host, work.addresses, work.rate)
     with alone():
-        came = pull.pull(cache, of, lacking, way, tell=lambda done: teller.at(done, size), note=teller.note)
+        came = pull.pull(cache, of, files, way, tell=lambda done: teller.at(done, size), note=teller.note)
     changed = place(cache, of, partial_of(cache, of.revision), work.ref)
     return Result(of.revision, of.digest, changed, came, {work.host: came} if came else {})
 
 
-def _take_out(cache: Cache, of: Manifest, found: check.Broken) -> None:
+def _take_out(cache: Cache, of: Manifest, file: File) -> None:
     """A file of root's that is broken in parts is mended: it stays the same file for whoever has it open."""
-    one = next(one for one in of.files if one.path == found.path)
     with contextlib.suppress(OSError), contextlib.ExitStack() as held:
         blobs = held.enter_context(folders.inside(cache.home, (*cache.folder(of.name), "blobs")))
-        opened = folders.open_file(one.blob, blobs)
+        opened = folders.open_file(file.blob, blobs)
         owner = os.fstat(opened).st_uid
         os.close(opened)
         if owner == os.geteuid():  # who else may have it open for writing would write after it was read
             target = held.enter_context(folders.inside(cache.home, cache.arriving(of.revision), make=True))
-            os.replace(one.blob, one.blob, src_dir_fd=blobs, dst_dir_fd=target)
+            os.replace(file.blob, file.blob, src_dir_fd=blobs, dst_dir_fd=target)
 
 
 @contextlib.contextmanager
@@ -321,11 +313,11 @@ def _check(work: Work, cache: Cache, teller: Teller) -> Result:
     of = caches.read(cache, work.name, work.revision)
     if of is None:
         raise SparkError("there is no manifest of it", f"{work.name} {work.revision[:12]}", "Run the layer artifacts")
-    teller.phase("checking", sum({one.blob: one.size for one in of.files}.values()))
+    teller.phase("checking", of.size)
     seen = check.check(cache, of, full=work.full, tell=teller.add)
     broken = [f"{one.path} {one.found}" for one in seen.broken]
     broken += [f"{path} has no link in the snapshot" for path in seen.unlinked]
-    return Result(of.revision, of.digest, bytes=seen.read, broken=tuple(broken))
+    return Result(of.revision, of.digest, broken=tuple(broken))
 
 
 def parse(values: object, where: str = "") -> Work:

@@ -21,7 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.action import artifacts_sen
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import importing, look, program, work
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
-from model_manifest import CONTENT, NAME, SEGMENT
+from model_manifest import CONTENT, NAME
 
 
 @pytest.fixture
@@ -60,9 +60,7 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Node:
     monkeypatch.setattr(work, "keep", lambda *_words: None)
     monkeypatch.setattr(work, "alone", contextlib.nullcontext)
     monkeypatch.setattr(work, "make_way", lambda *_words: None)
-    measure = importing.measure
-    monkeypatch.setattr(importing, "measure", lambda *a, **k: measure(*a, segment_bytes=SEGMENT, **k))
-    monkeypatch.setattr(artifacts_send, "AT_ONCE", 2 * SEGMENT)
+    monkeypatch.setattr(artifacts_send, "AT_ONCE", 8192)
     return Node(monkeypatch)
 
 
@@ -77,12 +75,12 @@ def send(node: Node, model: Path, home: Path, check: bool = False, **options: ob
     return plugin.run(task_vars={"inventory_hostname": "spark1"})
 
 
-def test_a_model_is_sent_a_few_segments_at_once(node: Node, model: Path, tmp_path: Path) -> None:
+def test_a_model_is_sent_in_pieces(node: Node, model: Path, tmp_path: Path) -> None:
     sent = send(node, model, tmp_path / "home")
     assert sent["changed"] and sent["result"]["digest"], sent
     assert sent["result"]["bytes"] == sum(map(len, CONTENT.values()))
     assert look.held(Cache(str(tmp_path / "home")), NAME, "").state == look.WHOLE
-    assert len([one for one in node.steps if "take" in one]) == 3  # of 15,000 bytes
+    assert len([one for one in node.steps if "take" in one]) == 2  # of 15,000 bytes
     again = send(node, model, tmp_path / "home")
     assert not again["changed"] and again["result"]["bytes"] == 0
 
@@ -98,16 +96,12 @@ def test_looking_and_checking_ask_no_node(node: Node, model: Path, tmp_path: Pat
 def test_what_was_sent_before_the_connection_was_lost_is_not_sent_again(
     node: Node, model: Path, tmp_path: Path
 ) -> None:
-    node.dies_at = 3  # begin, and once some segments
+    node.dies_at = 3  # begin, and once a piece
     lost = send(node, model, tmp_path / "home")
     assert lost["failed"] and "the connection is lost" in lost["msg"]
-    first = node.steps[1][node.steps[1].index("take") + 1 :]
-    assert first
-    node.steps.clear()
     node.dies_at = 0
     sent = send(node, model, tmp_path / "home")
-    assert sent["changed"] and 0 < sent["result"]["bytes"] < sum(map(len, CONTENT.values()))
-    assert not [one for one in node.steps if "take" in one and set(first) & set(one[one.index("take") + 1 :])]
+    assert sent["changed"] and sent["result"]["bytes"] == sum(map(len, CONTENT.values())) - artifacts_send.AT_ONCE
 
 
 def test_what_is_wrong_is_said_with_where(
@@ -119,7 +113,7 @@ def test_what_is_wrong_is_said_with_where(
     monkeypatch.setattr(importing, "read", lambda *words: b"!" + read(*words)[1:])
     changed = send(node, model, tmp_path / "home")
     assert changed["failed"] and changed["msg"].startswith("spark1: ")
-    assert "are not what was announced" in changed["msg"]
+    assert "is not what was announced" in changed["msg"]
     node.command = lambda _command, in_data: {"rc": 137, "stdout": "", "stderr": "Killed\n" if in_data else ""}
     killed = send(node, model, tmp_path / "home")
     assert (

@@ -252,7 +252,6 @@ def brought(listing: hub.Listing, tmp_path: pathlib.Path):
             client,
             tell=told.tell,
             say=told.said.append,
-            segment_bytes=model_manifest.SEGMENT,
         )
         return made, told
 

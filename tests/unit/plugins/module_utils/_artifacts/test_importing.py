@@ -61,7 +61,7 @@ def classic(hub: Path, shared: bool = False) -> Path:
 
 def bring(cache: Cache, place: Path | str, revision: str = "", pickle: bool = False) -> Manifest:
     source = importing.find(NAME, str(place), revision)
-    made = importing.bring(cache, source, source.choose(pickle), segment_bytes=model_manifest.SEGMENT)
+    made = importing.bring(cache, source, source.choose(pickle))
     caches.place(cache, made, str(cache.partial(made.revision) / "blobs"), ["main"])
     caches.drop_partial(cache, made.revision)
     return made
@@ -102,7 +102,7 @@ def test_a_cache_by_any_of_its_directories(tmp_path: Path, cache: Cache, shared:
 def test_what_an_engine_downloaded_here_is_adopted(cache: Cache, shared: bool) -> None:
     classic(Path(cache.home, "hub"), shared)
     source = importing.adopt(cache, NAME, "main")
-    made = importing.bring(cache, source, source.choose(), segment_bytes=model_manifest.SEGMENT)
+    made = importing.bring(cache, source, source.choose())
     inode = (cache.snapshot(NAME, REVISION) / WEIGHTS[0]).stat().st_ino
     caches.place(cache, made, str(cache.partial(REVISION) / "blobs"))
     caches.drop_partial(cache, REVISION)

@@ -25,7 +25,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine 
 
 NAME, COMMIT = "org/model", "a" * 40
 CONTENT = {"config.json": b"{}", "model.safetensors": bytes(range(256)) * 64, "empty": b""}
-SEGMENT = 4096
 
 
 @pytest.fixture(autouse=True)
@@ -57,10 +56,10 @@ def seed(tmp_path):
         place = whole / path
         place.write_bytes(content)
         with place.open("rb") as opened:
-            made = hashing.measure(opened.fileno(), SEGMENT)
-        files.append(File(path, len(content), made.sha256, made.sha256, made.segments))
+            made = hashing.measure(opened.fileno())
+        files.append(File(path, len(content), made.sha256, made.sha256))
         place.rename(whole / made.sha256)
-    of = Manifest(NAME, COMMIT, tuple(files), "test", SEGMENT)
+    of = Manifest(NAME, COMMIT, tuple(files), "test")
     caches.place(cache, of, str(whole), ["main"])
     return cache, of
 
@@ -101,7 +100,7 @@ def test_a_broken_file_alone_is_mended(tmp_path, _here):
     seen = look.held(cache, NAME, "")
     assert seen.state == look.BROKEN and "model.safetensors has changed since it was verified" in seen.found
     checked = work.perform(work.Work(work.CHECK, cache.home, NAME, COMMIT, full=True), teller(tmp_path))
-    assert checked.broken == ("model.safetensors does not have the content that it should have (1 of 4 segments)",)
+    assert checked.broken == ("model.safetensors does not have the content that it should have",)
     blob = cache.blob(NAME, of.files[1].blob)
     before = blob.stat().st_ino
     copied(tmp_path, of)
@@ -112,7 +111,7 @@ def test_a_broken_file_alone_is_mended(tmp_path, _here):
 
 def breaks(cache, of):
     with cache.blob(NAME, of.files[1].blob).open("r+b") as opened:
-        opened.seek(SEGMENT + 7)
+        opened.seek(4103)
         opened.write(b"\xff\x00")
 
 
@@ -158,7 +157,7 @@ def test_a_broken_file_of_another_account_is_not_repaired_but_brought(tmp_path):
     cache, of = seed(tmp_path)
     breaks(cache, of)
     os.chown(cache.blob(NAME, of.files[1].blob), 65534, 65534)
-    work.good_blobs(cache, of, teller(tmp_path))
+    work.lacking(cache, of, teller(tmp_path))
     assert not list(cache.partial(COMMIT).rglob(of.files[1].blob))
 
 

@@ -277,7 +277,7 @@ def test_a_hub_that_tells_another_commit_is_refused():
     assert f"https://huggingface.co calls {OTHER} {COMMIT}" in made["msg"]
 
 
-FILE = manifest.File("config.json", 2, "1" * 64, "2" * 40, ("1" * 64,))
+FILE = manifest.File("config.json", 2, "1" * 64, "2" * 40)
 MANIFEST = manifest.Manifest(NAME, COMMIT, (FILE,))
 HAD = {**{host: {"skipped": True} for host in HOSTS}, "spark1": {"manifest": MANIFEST.as_dict()}}
 
