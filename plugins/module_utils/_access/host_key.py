@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import shlex
 import tempfile
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from typing import Annotated, Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.host_keys import forget
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Flag, WordOrEmpty, Words
 
 # No authentication takes place, and no shared connection answers for the machine.
@@ -159,11 +159,3 @@ def _take_over(target: Target, file: str, runner: Runner) -> None:
         os.chmod(place, 0o600)
     finally:
         os.close(alone)
-
-
-def forget(said: str, name: str) -> str:
-    """The command that removes the old key, by what ssh has said; ``name``: whose, where that is not in it."""
-    changed = re.search(r"ost key for ([\w.:\[\]-]+) has changed", said)
-    place = re.search(r"ffending [\w ]+ in (\S+?):\d", said)
-    file = f"-f {shlex.quote(place[1])} " if place and not place[1].endswith("/.ssh/known_hosts") else ""
-    return f"ssh-keygen {file}-R {shlex.quote(changed[1]) if changed else name}"

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _settled
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, listening, meminfo, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner, search_path
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -31,7 +32,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import Rdma
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_health, settled
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_health
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import (
     PARTS,
     Account,
@@ -140,7 +141,7 @@ def read_part(machine: Machine, request: Request, name: str, gpu_runner: Runner 
     if name == "kernel_log":
         return node_health.kernel_log(machine.runner, machine.sysfs)
     if name == "settled":
-        return settled.gather(machine, engine_units(machine))
+        return _settled.gather(machine, engine_units(machine))
     if name == "session":
         return session(machine, management.read(machine, request.connection_host).connection_interface or "")
     if name == "gpu":

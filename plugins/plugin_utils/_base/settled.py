@@ -2,7 +2,7 @@
 
 """What preflight has found settled on a node: an action whose part of it is as wanted does not ask the node again.
 
-Preflight of site.yml reads it (``module_utils/_preflight/settled.py``), since that playbook brings each thing into its
+Preflight of site.yml reads it (``module_utils/_settled.py``), since that playbook brings each thing into its
 state once. What this run has changed since counts no more. A machine that lies here is left as it is, no more: it could
 as well lie to the module that is not run.
 """

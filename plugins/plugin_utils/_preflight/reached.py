@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.host_key import forget
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, and_others
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.host_keys import forget
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.login import login
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import Context
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _settled as settled
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.secret import fingerprint
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import HASH_VARIABLE
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import settled
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import profile as qos_profile
 from engine_plans import PLAN
 
@@ -74,7 +74,7 @@ def test_the_names_in_etc_hosts(node):
     block = "# BEGIN sparkmatrix.cluster peers\n192.0.2.2 spark2\n# END sparkmatrix.cluster peers\n"
     node.write("etc/hosts", f"127.0.0.1 localhost\n{block}::1 x\n")
     assert settled.gather(node, INSTALLED)["names"] == ["192.0.2.2 spark2"]
-    marker = yaml.safe_load((Path(__file__).parents[5] / "roles/peers/vars/main.yml").read_text())[
+    marker = yaml.safe_load((Path(__file__).parents[4] / "roles/peers/vars/main.yml").read_text())[
         "__peers_hosts_marker"
     ]
     assert marker.format(mark="BEGIN") == block.splitlines()[0]
