@@ -1,6 +1,6 @@
 # Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The lab's stand-in takes every rank that the plan makes for it, and refuses what the real engines refuse."""
+"""The lab's stand-in takes every rank that the plan makes for it."""
 
 from __future__ import annotations
 
@@ -63,53 +63,3 @@ def test_it_takes_every_planned_rank(standin, tmp_path, engine, nodes, settings)
     assert {job.ranks for job in jobs} == {nodes}
     assert {job.meeting for job in jobs} == {jobs[0].meeting}
     assert jobs[0].host == "127.0.0.1"
-
-
-@pytest.mark.parametrize("nodes", [2, 4])
-def test_trtllm_serve_is_one_process_of_an_mpi_job(standin, tmp_path, monkeypatch, nodes):
-    head, *workers = ranks(tmp_path, nodes, "tensorrt-llm")
-    assert head[:4] == ["mpirun", "--allow-run-as-root", "-n", str(nodes)] and len(workers) == nodes - 1
-    words = head[head.index("trtllm-serve") + 1 :]
-    with pytest.raises(standin.Refused, match="start it with mpirun"):
-        standin.Job("tensorrt-llm", words)
-    monkeypatch.setenv(standin.LEADER, "tcp://127.0.0.1:10012")
-    monkeypatch.setenv(standin.WORLD, str(nodes))
-    assert standin.Job("tensorrt-llm", words).host == "127.0.0.1"
-    monkeypatch.setenv(standin.WORLD, str(nodes + 1))
-    with pytest.raises(standin.Refused, match=f"world size {nodes + 1} is not"):
-        standin.Job("tensorrt-llm", words)
-
-
-def test_trtllm_lists_its_iterations_only_when_it_is_told_to(standin, tmp_path):
-    options = tmp_path / "trtllm.yml"
-    api = standin.Api.__new__(standin.Api)
-    for text, expected in (
-        ("enable_iter_perf_stats: true\n", [{"iter": 1}, {"iter": 2}]),
-        ("stream_interval: 1\n", []),
-    ):
-        options.write_text(text)
-        api.job = standin.Job("tensorrt-llm", [str(tmp_path), "--config", str(options)])
-        standin.Api.tokens, standin.Api.told = 2, 0
-        assert api.iterations() == expected
-        assert api.iterations() == []
-
-
-@pytest.mark.parametrize(
-    ("engine", "words"),
-    [
-        ("vllm", ["--swap-space", "4"]),
-        ("vllm", ["--max-num-seqs", "many"]),
-        ("vllm", ["--distributed-executor-backend", "slurm"]),
-        ("vllm", ["--tensor-parallel-size", "2"]),
-        ("sglang", ["--tpp", "2"]),
-        ("sglang", ["--tp-size", "2", "--nnodes", "2"]),
-        ("tensorrt-llm", ["--backend", "tensorrt"]),
-        ("tensorrt-llm", ["--tp_size", "2"]),
-    ],
-)
-def test_it_refuses(standin, tmp_path, engine, words, capsys):
-    first = ["--model-path", str(tmp_path)] if engine == "sglang" else [str(tmp_path)]
-    standin.Job(engine, first)
-    with pytest.raises((SystemExit, standin.Refused)):
-        standin.Job(engine, [*first, *words])
-    capsys.readouterr()
