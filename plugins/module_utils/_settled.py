@@ -76,14 +76,9 @@ def units(machine: Machine, engine_units: Sequence[str]) -> dict[str, dict[str, 
             found[name] = {
                 "enabled": unit.is_enabled,
                 "config_hash": unit.running_hash or "",
-                "serving": name in keepers and _phase(machine, keepers[name]) == SERVING,
+                "serving": name in keepers and Store(machine.root, keepers[name]).read().phase == SERVING,
             }
     return found
-
-
-def _phase(machine: Machine, instance: str) -> Any:
-    state, damage = Store(machine.root, instance).look()
-    return None if damage else state.get("phase")
 
 
 def plan(machine: Machine) -> dict[str, Any] | None:

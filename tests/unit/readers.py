@@ -34,7 +34,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import Report, UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall import ufw
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Stop, Store, Verified
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import store as keeper_store
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Entry, Stop, Store, Verified
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import State
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status.endpoint import Endpoint
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.membership import parse_known_hosts
@@ -318,14 +319,14 @@ in_file(
 )
 
 # -- what the keeper has kept
-for name, true in (
-    ("look", '{"phase": "serving"}'),
-    ("read", '{"phase": "serving"}'),
-    ("history", '[{"event": "x"}]'),
-    ("stopped", js(Stop("t", "stop.yml"))),
-    ("verified", js(Verified("t", "m", "x"))),
+for name, path, true in (
+    (
+        "look",
+        "state",
+        js(keeper_store.State(phase="serving", history=(Entry("t", "dead", "x"),), stopped=Stop("t", "stop.yml"))),
+    ),
+    ("verified", "verified", js(Verified("t", "m", "x"))),
 ):
-    path = {"look": "state", "read": "state"}.get(name, name)
     in_file(
         f"_keeper/store:{name}",
         f"{Store().directory}/{path}.json",
@@ -333,13 +334,6 @@ for name, true in (
         true,
         refuses=(),
     )
-in_file(
-    "_keeper/probed:last",
-    here("_keeper/probed:path")(),
-    lambda _path: here("_keeper/probed:last")(root=ROOT),
-    '{"at": 1.0, "answered": true, "seconds": 2}',
-    refuses=(),
-)
 in_file(
     "_engine/rank:_watchdog",
     here("_os/memory_watchdog:REASON"),

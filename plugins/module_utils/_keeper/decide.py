@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Settings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import EMPTY, Report, UnitReport
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import State
 
 # What moves with every step of an engine, also while one long prompt is read in parts and no token is finished: vLLM's
 # counters move only in steps that finish something, the share of its cache in use in every step. Names: vLLM 0.20 to
@@ -166,11 +166,11 @@ def outdated(members: Sequence[Member]) -> Verdict | None:
     return None
 
 
-def changed_settings(before: Mapping[str, Any], now: Mapping[str, str]) -> str:
+def changed_settings(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     """What a user has changed, in his words; empty where nothing is known of before or none of these differs."""
     found = []
     for name in dict.fromkeys((*before, *now)):
-        old, new = str(before.get(name, "none")), now.get(name, "none")
+        old, new = before.get(name, "none"), now.get(name, "none")
         if old != new:
             found.append(f"{name} {old} -> {new}")
     return ", ".join(found) if before else ""
@@ -259,7 +259,7 @@ def short_of_memory(members: Sequence[Member], budget: int) -> list[str]:
 
 @dataclass
 class Policy:
-    """How often and how soon. Kept in a file, so that a machine that froze does not boot into the same wedge."""
+    """How often and how soon. State in a file, so that a machine that froze does not boot into the same wedge."""
 
     settings: Settings
     failures: int = 0
@@ -285,31 +285,7 @@ class Policy:
         return max(wait, WATCHDOG_BACKOFF_S) if watchdog else wait
 
 
-@dataclass(frozen=True)
-class Before:
-    """What an earlier keeper left behind. ``end``: stopped (by hand), shutdown, gave_up, or empty: it was cut off."""
-
-    boot: str = ""
-    phase: str = ""
-    stable: bool = False  # it had served for long
-    end: str = ""
-    failures: int = 0
-    reason: str = ""
-
-    @classmethod
-    def read(cls, document: Mapping[str, Any]) -> Before:
-        failures = document.get("failures")
-        return cls(
-            boot=str(document.get("boot") or ""),
-            phase=str(document.get("phase") or ""),
-            stable=document.get("stable") is True,
-            end=str(document.get("end") or ""),
-            failures=failures if isinstance(failures, int) and failures > 0 else 0,
-            reason=str(document.get("reason") or ""),
-        )
-
-
-def resume(settings: Settings, before: Before, boot: str) -> tuple[Policy, str]:
+def resume(settings: Settings, before: State, boot: str) -> tuple[Policy, str]:
     """The policy to go on with, and what there is to say about how the last one ended.
 
     Stopped by hand, or restarted after it gave up: begins anew. A machine that went down while the engine started or
@@ -321,7 +297,7 @@ def resume(settings: Settings, before: Before, boot: str) -> tuple[Policy, str]:
         return policy, ""
     policy.failures = before.failures
     if before.end == "gave_up":
-        policy.gave_up = before.reason or "it had given up before the machine was started"
+        policy.gave_up = before.detail or "it had given up before the machine was started"
         return policy, ""
     serving = before.phase == "serving"
     if not same_boot and not before.end and not before.stable and (serving or before.phase in ("starting", "loading")):

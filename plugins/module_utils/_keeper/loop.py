@@ -9,7 +9,6 @@ that finds them running adopts them.
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
 import threading
@@ -17,9 +16,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import listening, paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import listening, paths, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -33,14 +32,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import (
     gateway_probe,
     missing_ranks,
-    probed,
     progress,
     start_times,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers as keeper_peers
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import (
     LOADING_GONE_S,
-    Before,
     Member,
     Policy,
     Verdict,
@@ -56,7 +53,14 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide
     short_of_memory,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import Pulse, hold
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import GATEWAY, Store, seconds, stamp
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import (
+    GATEWAY,
+    Entry,
+    State,
+    Store,
+    seconds,
+    stamp,
+)
 
 HELP = "keep the engine of this cluster running"
 GAVE_UP = 3  # exit code; the unit does not start it again then
@@ -188,11 +192,6 @@ class Keeper:
         self.settings = settings
         self.parts = parts
         self.policy = Policy(settings)
-        self.phase = ""
-        self.detail = ""
-        self.stable = False  # it has served for long enough to begin the count of failures anew
-        self.since = 0.0  # wall clock: since when it is in this phase
-        self.start_since: float | None = None  # since when this start goes on, None where nothing starts
         self.loading: list[progress.Rank] = []
         self.parts_of_start: dict[str, float] = {}  # seconds; empty where it found the ranks running
         self.part_since = 0.0
@@ -204,23 +203,26 @@ class Keeper:
         self.broke_at: float | None = None
         self.settings_before: Mapping[str, str] = {}  # with which the ranks run
 
+    @property
+    def state(self) -> State:
+        return self.parts.store.state
+
     # -- the whole --------------------------------------------------------------------------------------------------
 
     def run(self) -> int:
         try:
             return self._run()
         except StopError:
-            self._save("shutdown" if self.parts.shutting_down() else "stopped")
+            self._save(end="shutdown" if self.parts.shutting_down() else "stopped")
             self.parts.say("Stopped. The ranks are left as they are")
             return 0
 
     def _run(self) -> int:
         parts = self.parts
-        before = parts.store.read()
-        self.settings_before = _texts(before.get("settings"))
-        self.policy, remark = resume(self.settings, Before.read(before), parts.boot)
+        before = parts.store.begin(parts.boot)
+        self.settings_before = before.settings
+        self.policy, remark = resume(self.settings, before, parts.boot)
         self.start_wall = parts.wall()
-        parts.store.started()
         if self.policy.gave_up:
             return self.give_up(self.policy.gave_up)
         if remark:
@@ -257,9 +259,8 @@ class Keeper:
         self.broke_at = parts.clock()
         stopped_for = self.watchdog(trouble.host)
         reason = f"the memory watchdog stopped it: {stopped_for}" if stopped_for else self.named(trouble)
-        self.start_since = None
         # Before the history: whoever reads there that it broke must not read beside it that it serves.
-        self.enter("stopping", reason)
+        self.enter("stopping", reason, start_since="")
         # A start that fails while a node goes away says nothing about the engine.
         absent = trouble.kind == "start" and missing(self.members(ping=True))
         if not trouble.planned and not absent:
@@ -285,8 +286,7 @@ class Keeper:
     def give_up(self, reason: str) -> int:
         last = reason.rstrip(".")
         self.note("gave_up", last)
-        self._turn("gave_up", last)
-        self._save("gave_up")
+        self._save(phase="gave_up", detail=last, end="gave_up")
         self.parts.say(
             f"Gave up after {self.policy.failures} failures: {last}. Remove the cause, then begin anew:"
             f" systemctl restart {self.parts.unit}"
@@ -339,9 +339,8 @@ class Keeper:
     def bring_up(self, gentle: bool) -> Verdict | None:
         """Stop what is there, wait for memory, start all ranks. What went wrong, or None."""
         parts = self.parts
-        self.start_since = parts.wall()
         self.parts_of_start, self.part_since = {}, parts.clock()
-        self.enter("starting", "stopping what is there")
+        self.enter("starting", "stopping what is there", start_since=stamp(parts.wall()))
         ran = not all(member.stopped for member in self.members())
         problem = self.stop_all(gentle)
         if problem:
@@ -421,19 +420,19 @@ class Keeper:
             who = self.parts.taken()
             if not who:
                 break
-            self.start_since = None
-            self.enter("waiting", f"its port is taken by {who}. Stop it, or choose another port for the engine")
+            told = f"its port is taken by {who}. Stop it, or choose another port for the engine"
+            self.enter("waiting", told, start_since="")
             self.parts.sleep(TICK_S)
-        self.start_since = self.start_since or self.parts.wall()
+        if not self.state.start_since:
+            self._save(start_since=self.started_at)
 
     def load(self) -> Verdict | None:
         """Until the first token."""
         parts = self.parts
         began = parts.clock()
-        self.start_since = self.start_since or parts.wall()
         parts.prober.reset(paused=False, hasty=True)
         parts.prober.wake.set()
-        self.enter("loading", "the ranks run")
+        self.enter("loading", "the ranks run", start_since=self.started_at)
         # Reports of the other nodes are up to two seconds old: what they say of before the start does not count.
         parts.sleep(TICK_S + 1.0)
         self.loading = [progress.Rank(node.host, parts.weights) for node in parts.nodes]
@@ -449,7 +448,7 @@ class Keeper:
                 self.enter("loading", progress.words(self.loading, told) if reads else self.how_far())
             if parts.clock() - logged >= LOGGED_S:
                 logged = parts.clock()
-                parts.say(f"loading for {logged - began:.0f} s: {self.detail}")
+                parts.say(f"loading for {logged - began:.0f} s: {self.state.detail}")
             for member in members:
                 for name, unit in member.units.items() if member.seen else ():
                     if unit.active in ("failed", "inactive", "deactivating"):
@@ -501,11 +500,9 @@ class Keeper:
         parts = self.parts
         began = parts.clock()
         took = f", {began - self.broke_at:.0f} s after the failure" if self.broke_at is not None else ""
-        self.start_since = None
-        self.stable = False
-        self.enter("serving", f"it serves{took}")
+        self.enter("serving", f"it serves{took}", start_since="", stable=False)
         if self.broke_at is not None:
-            parts.store.recovered(began - self.broke_at)
+            parts.store.recovered(began - self.broke_at, parts.say)
             self.broke_at = None
         while True:
             verdict = judge(self.settings, parts.clock(), self.view(), parts.started)
@@ -513,9 +510,8 @@ class Keeper:
                 return verdict
             served = parts.clock() - began
             self.policy.served(served)
-            if served >= self.settings.stable_s and not self.stable:
-                self.stable = True
-                self._save("")
+            if served >= self.settings.stable_s and not self.state.stable:
+                self._save(stable=True)
             silent = parts.prober.silent_since
             slow = silent is not None and parts.clock() - silent > self.settings.probe_timeout_s
             detail = f"it serves{took}"
@@ -539,48 +535,43 @@ class Keeper:
 
     # -- keeping ----------------------------------------------------------------------------------------------------
 
-    def enter(self, phase: str, detail: str) -> None:
-        self.parts.step()
-        if (phase, detail) == (self.phase, self.detail):
-            return
-        if phase != self.phase or phase == "starting":
-            self.parts.say(f"{phase}: {detail}")
-        self._turn(phase, detail)
-        self._save("")
+    @property
+    def started_at(self) -> str:
+        """Since when this start goes on; now, where nobody has begun one."""
+        return self.state.start_since or stamp(self.parts.wall())
 
-    def _turn(self, phase: str, detail: str) -> None:
-        if phase != self.phase:
-            self.since = self.parts.wall()
-        self.phase, self.detail = phase, detail
-        self.stable = self.stable and phase == "serving"
+    def enter(self, phase: str, detail: str, **changes: Any) -> None:
+        """``changes``: further fields of :class:`State`, which are written where phase or detail is another one."""
+        self.parts.step()
+        detail = strict.harmless(detail)
+        if (phase, detail) == (self.state.phase, self.state.detail):
+            return
+        if phase != self.state.phase or phase == "starting":
+            self.parts.say(f"{phase}: {detail}")
+        self._save(phase=phase, detail=detail, **changes)
+
+    def _save(self, **changes: Any) -> None:
+        phase = changes.get("phase", self.state.phase)
+        if phase != self.state.phase:
+            changes["since"] = stamp(self.parts.wall())
+        if phase != "serving":
+            changes["stable"] = False
+        self.parts.store.write(
+            self.parts.say,
+            stable_s=self.settings.stable_s,
+            start_limit_s=self.settings.start_s,
+            start_limit=self.settings.start_limit,
+            start_parts=self.parts_of_start if phase == "serving" else {},
+            progress=progress.told(self.loading) if phase == "loading" else (),
+            settings=self.settings_before,
+            failures=self.policy.failures,
+            **changes,
+        )
 
     def note(self, event: str, reason: str, host: str = "") -> None:
         self.parts.say(f"{event}: {reason}")
-        entry = {"time": stamp(self.parts.wall()), "event": event, "host": host, "reason": reason}
-        self.parts.store.add({**entry, "failures": self.policy.failures}, self.parts.say)
-
-    def _save(self, end: str) -> None:
-        self.parts.store.write(
-            {
-                "boot": self.parts.boot,
-                "pid": os.getpid(),
-                "phase": self.phase,
-                "detail": self.detail,
-                "stable": self.stable,
-                "stable_s": self.settings.stable_s,
-                "since": stamp(self.since),
-                "start_since": stamp(self.start_since) if self.start_since is not None else "",
-                "start_limit_s": self.settings.start_s,
-                "start_parts": self.parts_of_start if self.phase == "serving" else {},
-                "settings": dict(self.settings_before),
-                "progress": progress.as_list(self.loading) if self.phase == "loading" else [],
-                "end": end,
-                "failures": self.policy.failures,
-                "start_limit": self.settings.start_limit,
-                "reason": self.detail if end == "gave_up" else "",
-            },
-            self.parts.say,
-        )
+        entry = Entry(stamp(self.parts.wall()), event, reason, host, self.policy.failures)
+        self.parts.store.add(entry, self.parts.say)
 
 
 # -- sparkmatrix-node keep --------------------------------------------------------------------------------------------
@@ -601,10 +592,8 @@ def make(config: Description, pulse: Pulse, runner: Runner = run_command) -> Kee
         runner=runner,
         note=lambda reason: _gateway_killed(store, reason),
     )
-    noted_at = probed.path(config.instance)
     prober = Prober(
-        lambda: probed.noted(lambda: gateway.probe(lambda: _target(config), question), noted_at),
-        settings.probe_interval_s,
+        lambda: pulse.noted(lambda: gateway.probe(lambda: _target(config), question)), settings.probe_interval_s
     )
     prober.begin()
     nodes: list[Reach] = [keeper_peers.Here(members[0].host, node), *others]
@@ -645,10 +634,6 @@ def _told(unit: str, units: Mapping[str, UnitReport], runner: Runner) -> start_t
     return start_times.read(unit, units[unit].invocation, runner) if unit in units else start_times.Told()
 
 
-def _texts(kept: object) -> dict[str, str]:
-    return {str(name): str(value) for name, value in kept.items()} if isinstance(kept, dict) else {}
-
-
 def _sleep(seconds: float, pulse: Pulse) -> None:
     pulse.step()
     time.sleep(seconds)
@@ -657,7 +642,7 @@ def _sleep(seconds: float, pulse: Pulse) -> None:
 
 def _gateway_killed(store: Store, reason: str) -> None:
     engine_rank.say(f"gateway: {reason}")
-    store.add({"time": stamp(time.time()), "event": GATEWAY, "host": "", "reason": reason}, engine_rank.say)
+    store.add(Entry(stamp(time.time()), GATEWAY, reason), engine_rank.say)
 
 
 def _target(config: Description) -> probe.Target:

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import how_far
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import UnitReport
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Progress
 
 GIB = 2**30
 MANY = 3  # ranks, of which the slowest is told
@@ -107,9 +107,5 @@ def stage(ranks: Sequence[Rank]) -> str:
     return "in the warm-up, after all weights were read" if stages else ""
 
 
-def as_list(ranks: Sequence[Rank]) -> list[dict[str, Any]]:
-    return [
-        {"host": rank.host, "stage": rank.stage, "read": rank.own, "written": rank.written, "weights": rank.weights}
-        for rank in ranks
-        if rank.seen
-    ]
+def told(ranks: Sequence[Rank]) -> tuple[Progress, ...]:
+    return tuple(Progress(rank.host, rank.stage, rank.own, rank.written, rank.weights) for rank in ranks if rank.seen)

@@ -2,8 +2,9 @@
 
 """The keeper's sign of life: systemd ends a keeper without one, ``status`` names it, and a second keeper is refused.
 
-One file is all three: the keeper holds its lock and writes its id and the time into it. It is in /run, so that nothing
-of a boot before is believed, and the time is the monotonic clock's, which nobody sets.
+One file is all three: the keeper holds its lock and writes into it its id, the time, and for metrics what its last
+question for a token has found. It is in /run, so that nothing of a boot before is believed, and the time is the
+monotonic clock's, which nobody sets.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ STALE_S = 10.0  # older than this, and the keeper is frozen, or the machine near
 WATCHDOG_S = 30  # after which systemd kills it and starts it again; the ranks go on
 # The loop itself may be silent this long: longer than any of its steps, all of which have limits (240 s for a stop).
 LOOP_S = 600.0
-_WIDTH = 48  # always the same length, so that whoever reads beside a write reads one line
+_WIDTH = 96  # always the same length, so that whoever reads beside a write reads one line
 
 
 def path(instance: str = "", root: str = "/") -> str:
@@ -36,12 +37,23 @@ def path(instance: str = "", root: str = "/") -> str:
 
 
 @dataclass(frozen=True)
+class Probed:
+    """``at``: when it was asked, seconds since 1970; ``seconds``: until there was an answer, or none any more."""
+
+    at: float
+    answered: bool
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Sign:
-    """The last one. ``age_s``: seconds since it was given; ``stopped``: its process is stopped (SIGSTOP)."""
+    """The last one. ``age_s``: seconds since it was given; ``stopped``: its process is stopped (SIGSTOP); ``probed``:
+    None where the keeper has not asked yet."""
 
     pid: int
     age_s: float
     stopped: bool = False
+    probed: Probed | None = None
 
     @property
     def frozen(self) -> bool:
@@ -72,17 +84,18 @@ def last(instance: str = "", root: str = "/", clock: Callable[[], float] = time.
     found = _read(path(instance, root))
     if found is None:
         return None
-    pid, at = found
+    pid, at, probed = found
     stat = ""
     with contextlib.suppress(OSError):
         stat = Path(root, f"proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    return Sign(pid, max(clock() - at, 0.0), stat.rpartition(")")[2].split()[:1] in (["T"], ["t"]))
+    return Sign(pid, max(clock() - at, 0.0), stat.rpartition(")")[2].split()[:1] in (["T"], ["t"]), probed)
 
 
-def _read(lock: str) -> tuple[int, float] | None:
+def _read(lock: str) -> tuple[int, float, Probed | None] | None:
     try:
-        pid, at = Path(lock).read_text(encoding="ascii").split()
-        return int(pid), float(at)
+        pid, at, *told = Path(lock).read_text(encoding="ascii").split()
+        asked, answered, seconds = told or ("", "", "")
+        return int(pid), float(at), Probed(float(asked), answered == "1", float(seconds)) if told else None
     except (OSError, ValueError):
         return None
 
@@ -104,7 +117,9 @@ class Pulse:
     handle: int
     tell: Callable[[str], object] = notify
     clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
     stepped: float = 0.0
+    probed: Probed | None = None
 
     def begin(self) -> None:
         self.step()
@@ -116,11 +131,22 @@ class Pulse:
         """The loop goes on."""
         self.stepped = self.clock()
 
+    def noted(self, ask: Callable[[], str]) -> str:
+        """What ``ask`` returns or raises, which the next beat tells."""
+        at, began, answered = self.wall(), self.clock(), False
+        try:
+            problem = ask()
+            answered = True
+            return problem
+        finally:
+            self.probed = Probed(at, answered, self.clock() - began)
+
     def beat(self) -> None:
-        now = self.clock()
+        now, last = self.clock(), self.probed
         if now - self.stepped <= LOOP_S:
+            probed = f" {last.at:.1f} {last.answered:d} {last.seconds:.3f}" if last else ""
             with contextlib.suppress(OSError):
-                os.pwrite(self.handle, f"{os.getpid()} {now:.1f}".ljust(_WIDTH - 1).encode() + b"\n", 0)
+                os.pwrite(self.handle, f"{os.getpid()} {now:.1f}{probed}".ljust(_WIDTH - 1).encode() + b"\n", 0)
             self.tell("WATCHDOG=1")
 
     def _loop(self) -> None:

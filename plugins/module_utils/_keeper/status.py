@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, systemd
@@ -66,18 +67,16 @@ def collect(
     """
     state, damage = store.look()
     keeper = systemd.unit(runner, unit)
-    if not state and not keeper.exists:
+    if damage and not keeper.exists:
         raise SparkError("there is no keeper on this node", unit, "Ask on the head (spark_rank 0)")
     instance = engine_names.instance_of(unit)
     seen = sign(instance) if keeper.running else None
     frozen = keeper.running and (seen is None or seen.frozen)
-    says = keeper.running and state.get("phase") == SERVING
+    says = keeper.running and state.phase == SERVING
     problem = ask(instance) if says or damage or frozen or not keeper.running else None
-    stop = None if keeper.running else store.stopped()
     return {
-        **state,
+        **document.plain(replace(state, stopped=None) if keeper.running else state),
         "unit": unit,
-        "stopped": document.plain(stop) if stop else None,
         "running": keeper.running,
         "returns": not keeper.running and returning(unit, store.root),
         "frozen": frozen,
@@ -85,15 +84,14 @@ def collect(
         "damage": damage,
         "answers": None if problem is None else not problem,
         "problem": problem or "",
-        "elapsed_s": elapsed(state.get("since"), wall()) if keeper.running else None,
-        "start_elapsed_s": elapsed(state.get("start_since"), wall()) if keeper.running else None,
+        "elapsed_s": elapsed(state.since, wall()) if keeper.running else None,
+        "start_elapsed_s": elapsed(state.start_since, wall()) if keeper.running else None,
         "serving": says and not frozen and not problem,
         "serves": what(instance),
-        "history": store.history(),
     }
 
 
-def elapsed(kept: Any, now: float) -> float | None:
+def elapsed(kept: str, now: float) -> float | None:
     """Seconds since a time that was kept; None where it is none."""
     then = seconds(kept)
     return None if then is None else max(round(now - then), 0)

@@ -1,35 +1,36 @@
 # Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What the keeper leaves for the next one and for people: its state, and why it restarted the engine.
+"""What the keeper leaves for the next one and for people: one document with its state and why it restarted the engine.
 
-Beside it lies what runs have left for whoever asks how the engine is: who stopped it, and what was verified last.
+The keeper writes it while it runs; a run that has stopped the keeper adds who did. What was verified last lies beside
+it, since a run writes that while the keeper runs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Optional
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import drop_state, write_state
 
+SCHEMA_VERSION = 1
 STATE = "state.json"
-HISTORY = "history.json"
-STOPPED = "stopped.json"
 VERIFIED = "verified.json"
-KEPT = 50  # entries
+EARLIER = ("history.json", "stopped.json")  # of earlier releases, which had more files
+MAX_ENTRIES = 50
+GATEWAY = "gateway"  # an event of the gateway, not the engine
 
 Say = Callable[[str], object]
-
-GATEWAY = "gateway"  # an entry about the gateway, not the engine
 
 
 def stamp(wall: float) -> str:
@@ -37,12 +38,24 @@ def stamp(wall: float) -> str:
     return datetime.fromtimestamp(wall, timezone.utc).isoformat(timespec="seconds")
 
 
-def seconds(kept: Any) -> float | None:
+def seconds(kept: str) -> float | None:
     """The time that was kept; None where it is none."""
     try:
-        return datetime.fromisoformat(str(kept)).timestamp()
+        return datetime.fromisoformat(kept).timestamp()
     except ValueError:
         return None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Why the engine was restarted. ``back_after_s``: seconds until it served again."""
+
+    time: str
+    event: str
+    reason: str
+    host: str = ""
+    failures: int = 0  # in a row, with this one
+    back_after_s: Optional[float] = None
 
 
 @dataclass(frozen=True)
@@ -66,7 +79,41 @@ class Verified:
     high: float = 0.0
 
 
-AnyNote = TypeVar("AnyNote", Stop, Verified)
+@dataclass(frozen=True)
+class Progress:
+    """How far the load of one node is, in bytes."""
+
+    host: str
+    stage: str
+    read: int
+    written: int
+    weights: int
+
+
+@dataclass(frozen=True)
+class State:
+    """The document. ``end``: how the keeper ended; empty: it runs, or was cut off. ``start_since``: since when this
+    start goes on, empty where nothing starts. ``settings``: with which the ranks run. ``stopped``: by whom, until the
+    next keeper begins."""
+
+    boot: str = ""
+    pid: int = 0
+    phase: str = ""
+    detail: str = ""
+    stable: bool = False  # it has served for long enough to begin the count of failures anew
+    stable_s: float = 0.0
+    since: str = ""
+    start_since: str = ""
+    start_limit_s: float = 0.0
+    start_parts: Mapping[str, float] = field(default_factory=dict)  # seconds
+    settings: Mapping[str, str] = field(default_factory=dict)
+    progress: tuple[Progress, ...] = ()
+    end: str = ""
+    failures: int = 0
+    start_limit: int = 0
+    stopped: Optional[Stop] = None
+    history: tuple[Entry, ...] = ()  # oldest first
+    schema: int = SCHEMA_VERSION
 
 
 class Store:
@@ -78,96 +125,97 @@ class Store:
     def __init__(self, root: str = "/", instance: str = "") -> None:
         self.root = root
         self.directory = Names(instance).kept
-        self.entries: list[dict[str, Any]] | None = None
+        self.state = State()  # of the keeper that has begun
         self.lock = threading.Lock()  # the probe has a thread of its own
 
-    def read(self) -> dict[str, Any]:
-        found = self._load(STATE)
-        return found if isinstance(found, dict) else {}
+    # -- for everybody
 
-    def look(self) -> tuple[dict[str, Any], str]:
-        """The state, and what is wrong with its file: for people, who are told. Raises where it may not be read."""
+    def read(self) -> State:
+        """Of another release, or damaged: as if nothing were kept."""
+        with contextlib.suppress(SparkError):
+            return self.look()[0]
+        return State()
+
+    def look(self) -> tuple[State, str]:
+        """The document, and what is wrong with it: for people, who are told. Raises where it may not be read."""
+        where = f"{self.directory}/{STATE}"
         try:
-            found = json_text.mapping(self._path(STATE).read_bytes())
+            values = json_text.mapping(self._path(STATE).read_bytes())
+            if values.get("schema", SCHEMA_VERSION) != SCHEMA_VERSION:
+                raise ValueError(f"it has schema {values['schema']!r:.40}, this release reads {SCHEMA_VERSION}")
+            return document.load_known(State, values), ""
         except FileNotFoundError:
-            return {}, "it has kept nothing yet"
+            return State(), "it has kept nothing yet"
         except PermissionError as exc:
-            where = f"{self.directory}/{STATE}"
             raise SparkError("no permission to read the keeper's state", where, "Ask as root: sudo") from exc
-        except (OSError, SparkError) as exc:
+        except (OSError, ValueError, SparkError) as exc:
             why = getattr(exc, "found", exc)
-            return {}, f"{self.directory}/{STATE} is damaged ({why}); the keeper writes it anew with its next change"
-        return found, ""
+            return State(), f"{where} is damaged ({why}); the keeper writes it anew with its next change"
 
     @property
     def exists(self) -> bool:
-        return os.path.exists(self._path(STATE))
-
-    def history(self) -> list[dict[str, Any]]:
-        """Oldest first."""
-        found = self._load(HISTORY)
-        return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
-
-    def write(self, state: Mapping[str, Any], say: Say) -> None:
-        self._put(STATE, dict(state), say)
-
-    def add(self, entry: Mapping[str, Any], say: Say) -> None:
-        with self.lock:
-            entries = self._entries()
-            entries.append(dict(entry))
-            del entries[:-KEPT]
-            self._put(HISTORY, entries, say)
-
-    def recovered(self, seconds: float) -> None:
-        """The last failure of the engine is over: it served again after ``seconds``."""
-        with self.lock:
-            entries = self._entries()
-            own = [entry for entry in entries if entry.get("event") != GATEWAY]
-            if own:
-                own[-1]["back_after_s"] = round(seconds, 1)
-                self._put(HISTORY, entries, lambda _text: None)
-
-    def stopped(self) -> Stop | None:
-        return self._note(Stop, STOPPED)
+        return self._path(STATE).exists()
 
     def verified(self) -> Verified | None:
-        return self._note(Verified, VERIFIED)
-
-    def leave(self, note: Stop | Verified) -> None:
-        """Raises :class:`SparkError` where it cannot be written."""
-        name = STOPPED if isinstance(note, Stop) else VERIFIED
-        text = json.dumps(document.plain(note), indent=1) + "\n"
-        write_state(f"{self.directory}/{name}", text.encode(), root=self.root)
-
-    def started(self) -> None:
-        """Nobody has stopped it any more."""
-        if self._path(STOPPED).exists():
-            drop_state(f"{self.directory}/{STOPPED}", root=self.root)
-
-    def _note(self, kind: type[AnyNote], name: str) -> AnyNote | None:
         """None where there is none, or one of another release."""
         try:
-            made: AnyNote = document.load(kind, self._load(name))
-        except (TypeError, ValueError):
+            return document.load(Verified, json_text.read(self._path(VERIFIED).read_bytes()))
+        except (OSError, TypeError, ValueError, SparkError):
             return None
-        return made
 
-    def _entries(self) -> list[dict[str, Any]]:
-        if self.entries is None:
-            self.entries = self.history()
-        return self.entries
+    # -- for runs
 
-    def _load(self, name: str) -> Any:
+    def verify(self, verified: Verified) -> None:
+        self._write(VERIFIED, verified)
+
+    def stop(self, stop: Stop) -> None:
+        """The keeper has been stopped; the next one forgets it."""
+        self._write(STATE, replace(self.read(), stopped=stop))
+
+    def forget(self) -> bool:
+        """Remove what is kept; False where there is nothing."""
+        there = [name for name in (STATE, VERIFIED, *EARLIER) if self._path(name).exists()]
+        for name in there:
+            drop_state(f"{self.directory}/{name}", root=self.root)
+        return bool(there)
+
+    # -- for the keeper
+
+    def begin(self, boot: str) -> State:
+        """What the keeper before has left; its history goes on."""
+        before = self.read()
+        self.state = State(boot=boot, pid=os.getpid(), history=before.history)
+        return before
+
+    def write(self, say: Say, **changes: Any) -> None:
+        """``changes``: fields of :class:`State`."""
+        with self.lock:
+            self._change(say, changes)
+
+    def add(self, entry: Entry, say: Say) -> None:
+        with self.lock:
+            entry = replace(entry, reason=strict.harmless(entry.reason))
+            self._change(say, {"history": (*self.state.history, entry)[-MAX_ENTRIES:]})
+
+    def recovered(self, seconds: float, say: Say) -> None:
+        """The last failure of the engine is over: it served again after ``seconds``."""
+        with self.lock:
+            history = list(self.state.history)
+            last = max((place for place, entry in enumerate(history) if entry.event != GATEWAY), default=None)
+            if last is not None:
+                history[last] = replace(history[last], back_after_s=round(seconds, 1))
+                self._change(say, {"history": tuple(history)})
+
+    def _change(self, say: Say, changes: Mapping[str, Any]) -> None:
+        self.state = replace(self.state, **changes)
         try:
-            return json_text.read(self._path(name).read_bytes())
-        except (OSError, SparkError):
-            return None
+            self._write(STATE, self.state)
+        except SparkError as exc:
+            say(f"Not kept: {exc}")
 
     def _path(self, name: str) -> Path:
         return Path(self.root) / self.directory.lstrip("/") / name
 
-    def _put(self, name: str, value: Any, say: Say) -> None:
-        try:
-            write_state(f"{self.directory}/{name}", (json.dumps(value, indent=1) + "\n").encode(), root=self.root)
-        except SparkError as exc:
-            say(f"Not kept: {exc}")
+    def _write(self, name: str, value: State | Verified) -> None:
+        text = json.dumps(document.plain(value), indent=1) + "\n"
+        write_state(f"{self.directory}/{name}", text.encode(), root=self.root)

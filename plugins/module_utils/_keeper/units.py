@@ -8,8 +8,6 @@ or by its process where an earlier run has removed the file.
 
 from __future__ import annotations
 
-import contextlib
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,15 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds im
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import (
-    HISTORY,
-    STATE,
-    STOPPED,
-    VERIFIED,
-    Stop,
-    Store,
-    stamp,
-)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Stop, Store, stamp
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import Result, Service, Wanted
 
 
@@ -160,22 +150,8 @@ def bring(
         done = service(wanted, check_mode=check_mode, runner=runner, root=root).run()
         outcome.add(unit, done)
         if stop and done.changed and not check_mode:
-            Store(root, engine_names.instance_of(unit)).leave(stop)
+            Store(root, engine_names.instance_of(unit)).stop(stop)
         if state == "absent" and kind == "keeper":
-            outcome.changed = _forget(unit, check_mode, root) or outcome.changed
+            store = Store(root, engine_names.instance_of(unit))
+            outcome.changed = (store.exists if check_mode else store.forget()) or outcome.changed
     return outcome
-
-
-def _forget(unit: str, check_mode: bool, root: str) -> bool:
-    """What the keeper has kept; the directory of the one that is alone holds those of the others."""
-    instance = engine_names.instance_of(unit)
-    directory = Path(root) / Names(instance).kept.lstrip("/")
-    paths = [directory] if instance else [directory / name for name in (STATE, HISTORY, STOPPED, VERIFIED)]
-    there = [path for path in paths if path.exists()]
-    for path in there if not check_mode else ():
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            with contextlib.suppress(FileNotFoundError):
-                path.unlink()
-    return bool(there)

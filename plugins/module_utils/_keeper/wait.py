@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Optional
+from dataclasses import dataclass, field, replace
+from typing import Optional
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, ports, systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
@@ -36,9 +36,14 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe 
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import traffic
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.start_times import PARTS
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.status import SERVING, elapsed
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import GATEWAY, Store, Verified, stamp
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import (
+    GATEWAY,
+    State,
+    Store,
+    Verified,
+    stamp,
+)
 
 _REMEDY = "sudo sparkmatrix status, on the head"
 # The keeper's own limit comes first, so that its reason is what is read.
@@ -145,7 +150,7 @@ def answer(request: Request, check: bool) -> Answered:
             made.failed_at = ""
         if request.expected and not check:
             seen = Verified(stamp(time.time()), found.model, found.measured, found.tokens_per_s, *request.expected)
-            Store(instance=request.service).leave(seen)
+            Store(instance=request.service).verify(seen)
     except SparkError as exc:
         if check:
             return Answered(reason=str(exc))
@@ -164,7 +169,7 @@ def _answered(request: Request, made: Answered) -> Answer | Part:
     if isinstance(found, Part):
         return found
     if request.keeper:
-        made.start_parts = start_parts(Store(instance=request.instance))
+        made.start_parts = Store(instance=request.instance).read().start_parts
     if rails:
         unit = request.unit or "sparkmatrix-engine"
         judged = traffic.judge(rails, before, traffic.read(machine, rails), unit)
@@ -220,29 +225,28 @@ def wait_ready(
     unit = Names(instance).keeper
     entered = clock()
     began, complete_at = entered - before.waited_s, entered - before.missing_s
-    first = _failures(store.read()) if before.failures is None else before.failures
+    first = store.read().failures if before.failures is None else before.failures
     while True:
         state = store.read()
-        limit_s = max(timeout_s, _number(state.get("start_limit_s"))) + MARGIN_S
+        limit_s = max(timeout_s, state.start_limit_s) + MARGIN_S
         left = max(began + limit_s - clock(), 0.001)
-        if state.get("phase") != MISSING:
+        if state.phase != MISSING:
             complete_at = clock()
-        last = ProbeError("waiting", f"the keeper says {state.get('phase')}: {state.get('detail')}", unit)
+        last = ProbeError("waiting", f"the keeper says {state.phase}: {state.detail}", unit)
         # An engine that answers before the keeper is content may be the one that is about to be replaced.
-        if state.get("phase") == SERVING and state.get("pid") == systemd.unit(runner, unit).main_pid:
+        if state.phase == SERVING and state.pid == systemd.unit(runner, unit).main_pid:
             try:
-                limit = min(question.timeout_s, left)
-                return ask(target(), Question(question.prompt, question.max_tokens, limit), clock)
+                return ask(target(), replace(question, timeout_s=min(question.timeout_s, left)), clock)
             except ProbeError as exc:
                 last = exc
-        if _failures(state) > first:
-            raise SparkError("the engine did not come up", unit, _why(store, state))
+        if state.failures > first:
+            raise SparkError("the engine did not come up", unit, _why(state))
         if runner(["systemctl", "is-active", "--quiet", unit]).rc != 0:
-            raise SparkError("the keeper of the engine does not run", unit, _why(store, state))
+            raise SparkError("the keeper of the engine does not run", unit, _why(state))
         if last.status in FINAL:
             raise SparkError(last.found, last.where, refused(last.status, Names(instance).unit)) from last
         if clock() - complete_at >= MISSING_S:
-            found = f"the keeper has waited for {MISSING_S:g} s, and goes on: {state.get('detail')}"
+            found = f"the keeper has waited for {MISSING_S:g} s, and goes on: {state.detail}"
             raise SparkError(found, unit, _REMEDY) from last
         if clock() >= began + limit_s:
             raise SparkError(f"no token within {limit_s:g} s; last: {last.found}", last.where, _REMEDY) from last
@@ -251,31 +255,15 @@ def wait_ready(
         sleep(POLL_S)
 
 
-def start_parts(store: Store) -> dict[str, float]:
-    """Seconds of the last start by part, in their order; empty where the keeper has not seen it begin."""
-    found = store.read().get("start_parts")
-    known = found if isinstance(found, dict) else {}
-    return {name: _number(known[name]) for name in PARTS if name in known}
-
-
-def _words(state: Mapping[str, Any], limit_s: float) -> str:
+def _words(state: State, limit_s: float) -> str:
     """The figures come last: a narrow screen shows the end."""
-    seconds = elapsed(state.get("since"), time.time())
+    seconds = elapsed(state.since, time.time())
     told = "" if seconds is None else f" for {seconds} s"
-    return f"{state.get('phase')}{told} (at most {limit_s:g} s): {state.get('detail')}"
+    return f"{state.phase}{told} (at most {limit_s:g} s): {state.detail}"
 
 
-def _failures(state: Mapping[str, Any]) -> int:
-    found = state.get("failures")
-    return found if isinstance(found, int) else 0
-
-
-def _number(value: Any) -> float:
-    return float(value) if isinstance(value, (int, float)) else 0.0
-
-
-def _why(store: Store, state: Mapping[str, Any]) -> str:
+def _why(state: State) -> str:
     """The reason of the last failure; the keeper has read it from the journal."""
-    entries = [entry for entry in store.history() if entry.get("event") != GATEWAY]
-    reason = str(entries[-1].get("reason", "")) if entries else str(state.get("detail") or "")
-    return reason if state.get("end") == "gave_up" else f"{reason}\nHow it is now: {_REMEDY}"
+    reasons = [entry.reason for entry in state.history if entry.event != GATEWAY]
+    reason = reasons[-1] if reasons else state.detail
+    return reason if state.end == "gave_up" else f"{reason}\nHow it is now: {_REMEDY}"

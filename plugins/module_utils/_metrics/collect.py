@@ -13,9 +13,9 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import look
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
@@ -32,9 +32,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact i
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import Effective
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names as gateway_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import status as gateway_status
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import probed, pulse
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import pulse
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status as keeper_status
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store, seconds
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Entry, Store, seconds
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._metrics.exposition import Sample, text, write
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_health
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Clocks
@@ -192,19 +192,18 @@ class Collector:
             state, _damage = store.look()
             yield Sample("sparkmatrix_keeper_running", unit.running, service)
             for phase in PHASES:
-                current = unit.running and state.get("phase") == phase
-                ended = not unit.running and phase == "gave_up" == state.get("end")
+                current = unit.running and state.phase == phase
+                ended = not unit.running and phase == "gave_up" == state.end
                 yield Sample("sparkmatrix_keeper_phase", current or ended, {**service, "phase": phase})
-            yield Sample("sparkmatrix_keeper_failures", _number(state.get("failures")), service)
+            yield Sample("sparkmatrix_keeper_failures", state.failures, service)
             sign = pulse.last(instance, root, self.machine.clock)
             if sign is not None and unit.running:
                 yield Sample("sparkmatrix_keeper_silent_seconds", sign.age_s, service)
-            yield from _history(store, service)
-            last = probed.last(instance, root)
-            if last is not None:
-                yield Sample("sparkmatrix_probe_answered", last.answered, service)
-                yield Sample("sparkmatrix_probe_seconds", last.seconds, service)
-                yield Sample("sparkmatrix_probe_asked_seconds", last.at, service)
+            yield from _history(state.history, service)
+            if sign is not None and sign.probed is not None:
+                yield Sample("sparkmatrix_probe_answered", sign.probed.answered, service)
+                yield Sample("sparkmatrix_probe_seconds", sign.probed.seconds, service)
+                yield Sample("sparkmatrix_probe_asked_seconds", sign.probed.at, service)
 
     def of_ranks(self) -> Samples:
         root = self.machine.root
@@ -267,22 +266,13 @@ def _service(instance: str) -> str:
     return instance or "engine"
 
 
-def _number(kept: Any) -> float:
-    return float(kept) if isinstance(kept, (int, float)) else float("nan")
-
-
-def _history(store: Store, service: Mapping[str, str]) -> Samples:
-    history = store.history()
-    counts: dict[str, int] = {}
-    for entry in history:
-        event = str(entry.get("event", ""))
-        counts[event] = counts.get(event, 0) + 1
-    for event, count in counts.items():
+def _history(history: Sequence[Entry], service: Mapping[str, str]) -> Samples:
+    for event, count in Counter(entry.event for entry in history).items():
         yield Sample("sparkmatrix_keeper_restarts", count, {**service, "event": event})
     for entry in history[-1:]:
-        at = seconds(entry.get("time"))
+        at = seconds(entry.time)
         if at is not None:
-            why = {name: str(entry.get(name, "")) for name in ("event", "host", "reason")}
+            why = {"event": entry.event, "host": entry.host, "reason": entry.reason}
             yield Sample("sparkmatrix_keeper_last_restart_seconds", at, {**service, **why})
 
 

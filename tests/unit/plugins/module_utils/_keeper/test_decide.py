@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import Report, UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import decide as k
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import State
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -185,7 +186,7 @@ def test_serving_for_long_ends_the_row():
         ({}, 0, False, False),
         ({"boot": "old", "end": "stopped", "failures": 3}, 0, False, False),
         ({"boot": "new", "end": "gave_up", "failures": 5}, 0, False, False),
-        ({"boot": "old", "end": "gave_up", "failures": 5, "reason": "r"}, 5, True, False),
+        ({"boot": "old", "end": "gave_up", "failures": 5, "detail": "r"}, 5, True, False),
         ({"boot": "old", "end": "shutdown", "phase": "loading", "failures": 2}, 2, False, False),
         ({"boot": "old", "end": "", "phase": "loading", "failures": 2}, 3, False, True),
         ({"boot": "old", "end": "", "phase": "serving", "failures": 0}, 1, False, True),
@@ -195,7 +196,7 @@ def test_serving_for_long_ends_the_row():
     ],
 )
 def test_resume(before, failures, gave_up, remark):
-    policy, said = k.resume(S, k.Before.read(before), "new")
+    policy, said = k.resume(S, State(**before), "new")
     assert policy.failures == failures
     assert bool(policy.gave_up) == gave_up
     assert bool(said) == remark

@@ -33,7 +33,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import wait as keeper_wait
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import Pulse, Sign
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.start_times import Told
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import KEPT, Store
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Entry, Store
 from fake_engine import KEY, fake_engine
 
 RAY, ENGINE = "sparkmatrix-ray.service", "sparkmatrix-engine.service"
@@ -146,11 +146,11 @@ class Cluster:
 
     @property
     def events(self):
-        return [entry["event"] for entry in self.store.history()]
+        return [entry.event for entry in self.store.read().history]
 
     @property
     def phase(self):
-        return self.store.read()["phase"]
+        return self.store.read().phase
 
 
 @pytest.fixture
@@ -204,32 +204,32 @@ def test_ranks_with_an_earlier_configuration_are_replaced_gently(cluster):
     cluster.keep()
     assert cluster.did[:2] == ["stop spark1", "kill spark2"]
     assert cluster.events == ["configuration"]
-    assert cluster.store.read()["failures"] == 0
+    assert cluster.store.read().failures == 0
 
 
 def test_a_configuration_that_changes_while_it_serves(cluster):
     cluster.plan[20.0] = lambda: cluster.head.hashes.update({ENGINE: "old"})
     cluster.keep(until=60)
     assert "stop spark1" in cluster.did
-    assert cluster.store.read()["failures"] == 0
+    assert cluster.store.read().failures == 0
 
 
 def test_the_history_says_what_was_changed(cluster):
     cluster.parts.settings = lambda: {"context": "256" if cluster.now < 15 else "512", "model": "m"}
     cluster.plan[20.0] = lambda: cluster.head.hashes.update({ENGINE: "old"})
     cluster.keep(until=60)
-    assert cluster.store.history()[0]["reason"].startswith("context 256 -> 512: sparkmatrix-engine.service on spark1")
-    assert cluster.store.read()["settings"] == {"context": "512", "model": "m"}
+    assert cluster.store.read().history[0].reason.startswith("context 256 -> 512: sparkmatrix-engine.service on spark1")
+    assert cluster.store.read().settings == {"context": "512", "model": "m"}
 
 
 def test_a_keeper_that_begins_knows_with_what_the_ranks_run(cluster):
     for node in (cluster.head, cluster.worker):
         node.act("start")
     cluster.head.hashes[ENGINE] = "old"
-    cluster.store.write({"settings": {"context": "256"}}, print)
+    cluster.store.write(print, settings={"context": "256"})
     cluster.parts.settings = lambda: {"context": "512", "image": "new"}
     cluster.keep()
-    assert cluster.store.history()[0]["reason"].startswith("context 256 -> 512, image none -> new: ")
+    assert cluster.store.read().history[0].reason.startswith("context 256 -> 512, image none -> new: ")
 
 
 def test_a_node_that_is_off_burns_no_start(cluster):
@@ -239,7 +239,7 @@ def test_a_node_that_is_off_burns_no_start(cluster):
     cluster.plan[400.0] = set_to(cluster, "pings", True)
     cluster.keep(until=450)
     assert cluster.did == ["ray spark1", "start spark2", "start spark1"]
-    assert cluster.store.read()["failures"] == 0
+    assert cluster.store.read().failures == 0
 
 
 def test_where_the_time_of_a_start_went(cluster):
@@ -248,46 +248,43 @@ def test_where_the_time_of_a_start_went(cluster):
     cluster.plan[20.0] = lambda: cluster.head.hashes.update({ENGINE: "old"})
     at = {}
     for second in (15.0, 60.0):
-        cluster.plan[second] = lambda now=second: at.update({now: keeper_wait.start_parts(cluster.store)})
+        cluster.plan[second] = lambda now=second: at.update({now: cluster.store.read().start_parts})
     cluster.keep(until=60)
     assert asked == ["1", "2"]
     assert list(at[15.0]) == ["memory", "ranks", "weights", "compile", "warm_up", "other"]  # nothing was to be stopped
     assert list(at[60.0]) == ["stop", *at[15.0]]
     assert (at[60.0]["weights"], at[60.0]["compile"], at[60.0]["warm_up"]) == (1.0, 0.5, 1.0)
     assert [text for text in cluster.said if text.startswith("first token after ")][1].endswith(" s")
-    cluster.store.write({"start_parts": "soon"}, print)
-    assert keeper_wait.start_parts(cluster.store) == {}
 
 
 def test_a_start_that_nobody_has_seen_has_no_parts(cluster):
     for node in (cluster.head, cluster.worker):
         node.act("start")
     cluster.keep()
-    assert cluster.phase == "serving" and keeper_wait.start_parts(cluster.store) == {}
+    assert cluster.phase == "serving" and cluster.store.read().start_parts == {}
 
 
 def test_a_port_that_is_taken_burns_no_start(cluster):
     who = cluster.taken = "python3 (process 7, account mallory)"
     seen = []
-    cluster.plan[50.0] = lambda: seen.append((cluster.phase, cluster.store.read()["detail"], list(cluster.did)))
+    cluster.plan[50.0] = lambda: seen.append((cluster.phase, cluster.store.read().detail, list(cluster.did)))
     cluster.plan[100.0] = set_to(cluster, "taken", "")
     cluster.keep(until=150)
     told = f"its port is taken by {who}. Stop it, or choose another port for the engine"
     assert seen == [("waiting", told, [])]
     assert cluster.did == ["ray spark1", "start spark2", "start spark1"]
-    state = cluster.store.read()
-    assert (state["failures"], state["phase"], cluster.events) == (0, "serving", [])
+    assert (cluster.store.read().failures, cluster.phase, cluster.events) == (0, "serving", [])
 
 
 def test_a_key_that_cannot_be_read_is_said_and_no_hang(cluster):
     cluster.plan[20.0] = set_to(cluster, "unreadable", True)
     seen = []
-    cluster.plan[30.0] = lambda: seen.append(cluster.store.read()["detail"])
+    cluster.plan[30.0] = lambda: seen.append(cluster.store.read().detail)
     cluster.plan[400.0] = set_to(cluster, "unreadable", False)
     cluster.keep(until=420)
     assert seen == ["it runs, and cannot be asked for a token: /key: the key file holds no key."]
     assert cluster.events == []
-    assert cluster.store.read()["detail"] == "it serves"
+    assert cluster.store.read().detail == "it serves"
 
 
 def test_a_dead_rank_restarts_all_of_them(cluster):
@@ -295,15 +292,15 @@ def test_a_dead_rank_restarts_all_of_them(cluster):
     cluster.keep()
     assert cluster.did[3:] == ["kill spark1", "ray spark1", "start spark2", "start spark1"]
     assert cluster.events == ["dead"]
-    entry = cluster.store.history()[0]
-    assert entry["host"] == "spark2"
-    assert entry["back_after_s"] < 20
-    assert cluster.store.read()["failures"] == 1
+    entry = cluster.store.read().history[0]
+    assert entry.host == "spark2"
+    assert entry.back_after_s < 20
+    assert cluster.store.read().failures == 1
 
 
 def test_what_broke_does_not_serve_any_more(cluster):
     phases = []
-    cluster.store.add = lambda entry, _say: phases.append((entry["event"], cluster.phase))
+    cluster.store.add = lambda entry, _say: phases.append((entry.event, cluster.phase))
     cluster.plan[20.0] = lambda: cluster.worker.units.update({RAY: "failed"})
     cluster.keep()
     assert phases == [("dead", "stopping")]
@@ -313,8 +310,8 @@ def test_a_dead_engine_is_explained(cluster):
     cluster.head.fate = "failed"
     assert cluster.keep(until=500) == keeper_loop.GAVE_UP
     assert cluster.events == ["start", "start", "start", "gave_up"]
-    assert "journal of" in cluster.store.history()[0]["reason"]
-    assert cluster.store.read()["end"] == "gave_up"
+    assert "journal of" in cluster.store.read().history[0].reason
+    assert cluster.store.read().end == "gave_up"
     assert "systemctl restart sparkmatrix-keeper" in cluster.said[-1]
     # Begun anew by hand; after a boot it stays where it was.
     again = keeper_loop.Keeper(SETTINGS, replace(cluster.parts, boot="next"))
@@ -327,7 +324,7 @@ def test_a_dead_engine_is_explained(cluster):
 def test_a_dead_rank_of_another_node_is_named(cluster):
     cluster.worker.fate = "failed"
     cluster.keep(until=15)
-    assert "there" in cluster.store.history()[0]["reason"]
+    assert "there" in cluster.store.read().history[0].reason
 
 
 def test_a_hang_restarts_only_after_its_time(cluster):
@@ -352,7 +349,7 @@ def test_a_busy_engine_is_left_alone(cluster):
         cluster.plan[float(moment)] = set_to(cluster, "counters", f"vllm:kv_cache_usage_perc {moment}")
     cluster.keep(until=880)
     assert cluster.events == []
-    assert "busy" in cluster.store.read()["detail"]
+    assert "busy" in cluster.store.read().detail
 
 
 def test_a_hang_of_an_engine_that_lists_its_iterations(cluster):
@@ -378,7 +375,7 @@ def test_an_engine_without_counters_says_so(cluster):
     cluster.plan[20.0] = set_to(cluster, "answers", False)
     cluster.keep(until=500)
     assert cluster.events == []
-    assert "no counters" in cluster.store.read()["detail"]
+    assert "no counters" in cluster.store.read().detail
 
 
 def test_a_node_that_loses_its_power(cluster):
@@ -392,7 +389,7 @@ def test_a_node_that_loses_its_power(cluster):
     cluster.plan = {20.0: off, 200.0: on}
     cluster.keep(until=300)
     assert cluster.events == ["lost"]
-    assert cluster.store.read()["failures"] == 1
+    assert cluster.store.read().failures == 1
     assert cluster.phase == "serving"
 
 
@@ -419,7 +416,7 @@ def test_memory_that_does_not_come_back(tmp_path):
     cluster = Cluster(tmp_path, budget=200 * 2**30)
     assert cluster.keep() == keeper_loop.GAVE_UP
     assert cluster.did == []
-    assert "would not fit" in cluster.store.read()["reason"]
+    assert "would not fit" in cluster.store.read().detail
 
 
 def test_the_memory_watchdog_counts_and_waits_longer(cluster):
@@ -446,7 +443,7 @@ def test_a_rank_that_dies_under_an_engine_that_goes_on(cluster):
     cluster.keep(until=90)
     # Once: the next start has other processes, and those of before are not missed.
     assert cluster.events == ["dead"]
-    assert "ray::RayWorkerProc (sparkmatrix-ray.service) on spark2" in cluster.store.history()[0]["reason"]
+    assert "ray::RayWorkerProc (sparkmatrix-ray.service) on spark2" in cluster.store.read().history[0].reason
 
 
 @pytest.mark.parametrize("moment", range(20, 30))
@@ -469,7 +466,7 @@ def test_a_dead_rank_is_noticed_in_20_seconds_although_the_engine_answers_nothin
     cluster.plan[moment + 0.5] = lambda: cluster.worker.figures.update(ranks={})
     cluster.keep(until=90)
     assert cluster.events[0] == "dead"
-    noticed = datetime.fromisoformat(cluster.store.history()[0]["time"]).timestamp() - 1e9
+    noticed = datetime.fromisoformat(cluster.store.read().history[0].time).timestamp() - 1e9
     reported = WATCH_S  # a node tells what it sees every other second
     assert noticed - moment + reported <= 20
 
@@ -480,7 +477,7 @@ def test_a_rank_that_dies_while_the_engine_loads(cluster):
     cluster.plan[20.0] = lambda: cluster.worker.figures.update(ranks={})
     cluster.keep(until=90)
     assert cluster.events == ["start"]
-    assert "has been gone for 60 s: ray::RayWorkerProc" in cluster.store.history()[0]["reason"]
+    assert "has been gone for 60 s: ray::RayWorkerProc" in cluster.store.read().history[0].reason
 
 
 def test_a_damaged_reason_is_none(cluster):
@@ -502,15 +499,14 @@ def test_what_cannot_be_stopped_is_a_failed_start(cluster):
     cluster.head.hashes[ENGINE] = "old"
     cluster.head.refuses = "hangs in the kernel"
     cluster.keep(until=20)
-    assert cluster.store.history()[1]["reason"] == "hangs in the kernel"
+    assert cluster.store.read().history[1].reason == "hangs in the kernel"
 
 
 def test_no_token_in_time(cluster):
     cluster.answers = False
     cluster.keep(until=130)
-    assert (
-        "the time limit of 100 s (engine_ready_timeout_s) ended the start: the ranks run"
-        in (cluster.store.history()[0]["reason"])
+    assert "the time limit of 100 s (engine_ready_timeout_s) ended the start: the ranks run" in (
+        cluster.store.read().history[0].reason
     )
 
 
@@ -522,16 +518,16 @@ def test_how_far_a_load_is(cluster):
         cluster.plan[float(second)] = lambda figures=reading: cluster.worker.figures.update(figures)
     details = {}
     for second in (30, 40, 90):
-        cluster.plan[second + 0.5] = lambda: details.update({int(cluster.now): dict(cluster.store.read())})
+        cluster.plan[second + 0.5] = lambda: details.update({int(cluster.now): cluster.store.read()})
     cluster.keep(until=130)
-    texts = [state["detail"].split(";")[0] for state in details.values()]
+    texts = [state.detail.split(";")[0] for state in details.values()]
     assert re.fullmatch(r"spark2 read 2\d.\d of 62.3 GB, 1.\d GB/s, \d\d s left", texts[0])
     assert texts[1].startswith("spark2 read 3")
     assert texts[2].endswith(" of 62.3 GB, warms up")
-    assert details[41]["progress"][0]["weights"] == 58 * gib
-    assert details[41]["since"] == details[31]["since"]
+    assert details[41].progress[0].weights == 58 * gib
+    assert details[41].since == details[31].since
     assert [text[:10] for text in cluster.said if "s: spark2 " in text] == ["loading fo"]
-    reason = cluster.store.history()[0]["reason"]
+    reason = cluster.store.read().history[0].reason
     assert reason.startswith(
         "no token: the time limit of 100 s (engine_ready_timeout_s) ended the start in the warm-up, after all weights"
         " were read: spark2 read 62"
@@ -540,10 +536,10 @@ def test_how_far_a_load_is(cluster):
 
 
 def test_a_freeze_while_it_started_counts(cluster):
-    cluster.store.write({"boot": "before", "phase": "loading", "end": "", "failures": 1}, print)
+    Store(cluster.store.root).write(print, boot="before", phase="loading", failures=1)
     cluster.keep(until=60)
     assert cluster.events == ["wedge"]
-    cluster.store.write({"boot": "before", "phase": "loading", "end": "", "failures": 2}, print)
+    Store(cluster.store.root).write(print, boot="before", phase="loading", failures=2)
     assert cluster.keep() == keeper_loop.GAVE_UP
 
 
@@ -553,12 +549,12 @@ def test_sigterm_leaves_the_ranks_alone(cluster):
 
     cluster.plan[20.0] = stop
     assert cluster.keep() == 0
-    assert cluster.store.read()["end"] == "stopped"
+    assert cluster.store.read().end == "stopped"
     assert cluster.head.units[ENGINE] == "active"
     cluster.parts.shutting_down = lambda: True
     cluster.plan[cluster.now + 5] = stop
     cluster.keep()
-    assert cluster.store.read()["end"] == "shutdown"
+    assert cluster.store.read().end == "shutdown"
 
 
 # -- the gateway
@@ -569,12 +565,12 @@ def test_a_gateway_that_fails_restarts_nothing(cluster):
     cluster.plan[20.0] = set_to(cluster, "gateway", "sparkmatrix-gateway.service: it is failed")
     cluster.keep(until=900)
     assert cluster.did == ["ray spark1", "start spark2", "start spark1"] and cluster.events == []
-    assert cluster.store.read()["detail"] == (
+    assert cluster.store.read().detail == (
         "it serves, but not through the gateway: sparkmatrix-gateway.service: it is failed"
     )
     cluster.gateway = ""
     cluster.keep(until=30)
-    assert cluster.store.read()["detail"] == "it serves"
+    assert cluster.store.read().detail == "it serves"
 
 
 def test_a_gateway_that_is_reloaded_is_not_worth_a_word(cluster):
@@ -582,7 +578,7 @@ def test_a_gateway_that_is_reloaded_is_not_worth_a_word(cluster):
     cluster.plan[26.0] = set_to(cluster, "gateway", "")
     details = set()
     for second in range(40):
-        cluster.plan[second + 0.5] = lambda: details.add(cluster.store.read().get("detail"))
+        cluster.plan[second + 0.5] = lambda: details.add(cluster.store.read().detail)
     cluster.keep()
     assert details and not any("gateway" in str(detail) for detail in details)
 
@@ -614,21 +610,6 @@ def test_the_prober_remembers_since_when():
     prober.ask = lambda: None
     prober.once()
     assert (prober.silent_since, prober.ok_at) == (None, 9.0)
-
-
-def test_the_store_is_bounded_and_a_full_disk_ends_nothing(tmp_path):
-    store = Store(str(tmp_path))
-    store.recovered(1.0)
-    for number in range(KEPT + 5):
-        store.add({"event": number}, print)
-    store.recovered(2.04)
-    assert len(Store(str(tmp_path)).history()) == KEPT
-    assert Store(str(tmp_path)).history()[-1] == {"event": KEPT + 4, "back_after_s": 2.0}
-    (tmp_path / "file").write_text("")
-    said = []
-    Store(str(tmp_path / "file")).write({}, said.append)
-    assert "Not kept" in said[0]
-    assert Store(str(tmp_path / "file")).read() == {}
 
 
 class Ssh:
@@ -942,7 +923,7 @@ class Waiting:
     def sleep(self, seconds):
         self.now += seconds
         if self.states:
-            self.store.write(self.states.pop(0), print)
+            self.store.write(print, **self.states.pop(0))
 
     def wait(self, run=None, timeout=10.0, **how):
         target = Target("h", 1, "m")
@@ -964,7 +945,7 @@ ANSWER = Answer("m", "x", 1, 1.0, 1.0, 1.0)
 def test_waiting_ends_with_a_token_of_the_engine_that_the_keeper_is_content_with(tmp_path, monkeypatch):
     waiting = Waiting(tmp_path, monkeypatch, [ProbeError("refused", "no", "x"), ANSWER])
     serving = {"phase": "serving", "pid": 7, "failures": 0}
-    waiting.store.write({"phase": "serving", "pid": 6}, print)  # of the keeper before
+    waiting.store.write(print, **{"phase": "serving", "pid": 6})  # of the keeper before
     waiting.states = [{"phase": "loading", "pid": 7}, serving, serving]
     assert waiting.wait(runner(pid=7)) is ANSWER
     assert waiting.now == 3.0
@@ -972,8 +953,8 @@ def test_waiting_ends_with_a_token_of_the_engine_that_the_keeper_is_content_with
 
 def test_waiting_ends_with_a_failure_and_its_reason(tmp_path, monkeypatch):
     waiting = Waiting(tmp_path, monkeypatch, [])
-    waiting.store.add({"event": "start", "reason": "no such model"}, print)
-    waiting.store.add({"event": "gateway", "reason": "it is frozen"}, print)
+    waiting.store.add(Entry("t", "start", "no such model"), print)
+    waiting.store.add(Entry("t", "gateway", "it is frozen"), print)
     waiting.states = [{"phase": "backoff", "failures": 1}]
     with pytest.raises(SparkError, match="no such model"):
         waiting.wait()
@@ -981,18 +962,18 @@ def test_waiting_ends_with_a_failure_and_its_reason(tmp_path, monkeypatch):
 
 def test_waiting_ends_where_nobody_starts_it(tmp_path, monkeypatch):
     waiting = Waiting(tmp_path, monkeypatch, [])
-    waiting.store.write({"end": "gave_up", "detail": "why", "failures": 3}, print)
+    waiting.store.write(print, **{"end": "gave_up", "detail": "why", "failures": 3})
     with pytest.raises(SparkError, match=r"does not run\. why"):
         waiting.wait(runner(3))
 
 
 def test_waiting_ends_in_time_and_with_a_refusal(tmp_path, monkeypatch):
     waiting = Waiting(tmp_path, monkeypatch, [])
-    waiting.store.write({"phase": "waiting", "detail": "spark2 is off"}, print)
+    waiting.store.write(print, **{"phase": "waiting", "detail": "spark2 is off"})
     with pytest.raises(SparkError, match="no token within 70 s; last: the keeper says waiting: spark2 is off"):
         waiting.wait()
     waiting = Waiting(tmp_path, monkeypatch, [ProbeError("status", "HTTP 401", "x", 401)])
-    waiting.store.write({"phase": "serving", "pid": 0}, print)
+    waiting.store.write(print, **{"phase": "serving", "pid": 0})
     with pytest.raises(SparkError, match="another key"):
         waiting.wait()
 
@@ -1000,7 +981,7 @@ def test_waiting_ends_in_time_and_with_a_refusal(tmp_path, monkeypatch):
 def test_the_keeper_has_more_time_than_whoever_waits_for_it(tmp_path, monkeypatch):
     waiting = Waiting(tmp_path, monkeypatch, [])
     settings = replace(SETTINGS, ready_s=1000, memory_wait_s=50)
-    waiting.store.write({"phase": "loading", "detail": "x", "start_limit_s": settings.start_s}, print)
+    waiting.store.write(print, **{"phase": "loading", "detail": "x", "start_limit_s": settings.start_s})
     with pytest.raises(SparkError, match="no token within 1890 s; last: the keeper says loading: x"):
         waiting.wait(timeout=100)
     assert waiting.now > settings.start_s > settings.ready_s + settings.memory_wait_s
@@ -1008,7 +989,7 @@ def test_the_keeper_has_more_time_than_whoever_waits_for_it(tmp_path, monkeypatc
 
 def test_whoever_waits_is_told_of_a_node_that_stays_away(tmp_path, monkeypatch):
     waiting = Waiting(tmp_path, monkeypatch, [])
-    waiting.store.write({"phase": "waiting", "detail": "spark2 does not answer"}, print)
+    waiting.store.write(print, **{"phase": "waiting", "detail": "spark2 does not answer"})
     with pytest.raises(SparkError, match="waited for 600 s, and goes on: spark2 does not answer"):
         waiting.wait(timeout=7200)
     assert waiting.now == keeper_wait.MISSING_S
@@ -1016,10 +997,10 @@ def test_whoever_waits_is_told_of_a_node_that_stays_away(tmp_path, monkeypatch):
 
 def test_a_wait_in_parts_is_one_wait(tmp_path, monkeypatch):
     waiting = Waiting(tmp_path, monkeypatch, [])
-    waiting.store.write({"phase": "loading", "detail": "x", "since": "", "failures": 1}, print)
+    waiting.store.write(print, **{"phase": "loading", "detail": "x", "since": "", "failures": 1})
     part = waiting.wait(part_s=20.0)
     assert part == keeper_wait.Part("loading (at most 70 s): x", 20.0, 0.0, 1)
-    waiting.store.write({"phase": "waiting", "detail": "spark2 is off", "since": "2001-01-01T00:00:00+00:00"}, print)
+    waiting.store.write(print, **{"phase": "waiting", "detail": "spark2 is off", "since": "2001-01-01T00:00:00+00:00"})
     waiting.now += 3.0  # between two parts
     part = waiting.wait(part_s=20.0, before=part)
     assert part.words.startswith("waiting for ") and part.words.endswith(" s (at most 70 s): spark2 is off")
@@ -1027,17 +1008,7 @@ def test_a_wait_in_parts_is_one_wait(tmp_path, monkeypatch):
     with pytest.raises(SparkError, match="no token within 70 s"):
         waiting.wait(before=part)
     # A failure in an earlier part, or between two, is one of this wait.
-    waiting.store.add({"event": "start", "reason": "no such model"}, print)
-    waiting.store.write({"phase": "backoff", "failures": 2}, print)
+    waiting.store.add(Entry("t", "start", "no such model"), print)
+    waiting.store.write(print, **{"phase": "backoff", "failures": 2})
     with pytest.raises(SparkError, match="no such model"):
         waiting.wait(part_s=20.0, before=part)
-
-
-def test_a_gateway_that_was_killed_is_in_the_history(tmp_path):
-    store = Store(str(tmp_path))
-    store.add({"event": "rank lost", "reason": "x"}, print)
-    keeper_loop._gateway_killed(store, "it is frozen")
-    store.recovered(7.0)
-    lost, gateway = Store(str(tmp_path)).history()
-    assert lost["back_after_s"] == 7.0
-    assert (gateway["event"], gateway["reason"], "back_after_s" in gateway) == ("gateway", "it is frozen", False)

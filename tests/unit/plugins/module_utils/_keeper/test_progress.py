@@ -51,14 +51,12 @@ def test_small_weights_are_not_compared_with_what_python_reads():
 def test_all_ranks_together():
     ranks = {host: p.Rank(host, 10 * GIB) for host in ("spark1", "spark2", "spark3")}
     every = list(ranks.values())
-    assert (p.words(every, 0), p.stage(every), p.as_list(every)) == ("", "", [])
+    assert (p.words(every, 0), p.stage(every), p.told(every)) == ("", "", ())
     p.see(ranks, 0.0, {"spark1": {"r": moved(5, 1), "e": moved(GIB, 2), "x": UnitReport()}})
     p.see(ranks, 0.0, {"spark2": {"e": moved(9 * GIB)}, "spark3": {"e": UnitReport(active="active")}, "other": {}})
     assert p.words(every, 0) == "spark1 read 1.1 of 10.7 GB, spark2 read 9.7 of 10.7 GB, warms up"
     assert p.stage(every) == "while weights were read"
-    assert p.as_list(every)[0] == {
-        "host": "spark1", "stage": "read", "read": GIB, "written": 2, "weights": 10 * GIB
-    }  # fmt: skip
+    assert p.told(every)[0] == p.Progress("spark1", "read", GIB, 2, 10 * GIB)
     p.see(ranks, 9.0, {"spark1": {"e": moved(10 * GIB, 2)}})
     assert p.stage(every) == "in the warm-up, after all weights were read"
     p.see(ranks, 9.0, {"spark3": {"e": moved(1, 0)}})

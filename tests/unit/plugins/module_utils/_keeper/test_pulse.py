@@ -43,6 +43,29 @@ def test_a_beat_is_read_with_its_age(tmp_path: Path, clock: Clock) -> None:
     assert told == ["WATCHDOG=1"]
 
 
+def test_what_the_last_question_has_found_is_told_with_a_beat(tmp_path: Path, clock: Clock) -> None:
+    one = pulse.Pulse(pulse.hold(root=str(tmp_path)), lambda _text: None, clock, lambda: 1.8e9)
+
+    def ask(seconds: float, problem: str = "") -> str:
+        clock.now += seconds
+        if problem == "none":
+            raise SparkError("no answer")
+        return problem
+
+    def told() -> pulse.Probed | None:
+        one.step()
+        one.beat()
+        sign = pulse.last(root=str(tmp_path), clock=clock)
+        return sign.probed if sign else None
+
+    assert told() is None
+    assert one.noted(lambda: ask(0.75, "the gateway is slow")) == "the gateway is slow"
+    assert told() == pulse.Probed(1.8e9, True, 0.75)
+    with pytest.raises(SparkError, match="no answer"):
+        one.noted(lambda: ask(60.0, "none"))
+    assert told() == pulse.Probed(1.8e9, False, 60.0)
+
+
 def test_a_process_that_is_stopped_is_frozen_at_once(tmp_path: Path, clock: Clock) -> None:
     one = pulse.Pulse(pulse.hold(root=str(tmp_path)), lambda _text: None, clock)
     one.step()
@@ -93,7 +116,7 @@ def test_no_child_keeps_the_lock(tmp_path: Path) -> None:
         child.kill()
 
 
-@pytest.mark.parametrize("text", ["", "7", "x y", "\ufffd"])
+@pytest.mark.parametrize("text", ["", "7", "x y", "\ufffd", "7 1.0 2", "7 1.0 2 1 x"])
 def test_what_is_no_sign_is_none(tmp_path: Path, text: str) -> None:
     place = Path(pulse.path(root=str(tmp_path)))
     place.parent.mkdir(parents=True)

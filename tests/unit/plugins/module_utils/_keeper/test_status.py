@@ -13,7 +13,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import Sign
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Stop, Store
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Entry, Stop, Store
 
 WHAT = "org/model at http://127.0.0.1:8000/v1"
 STATE = {"phase": "serving", "detail": "it serves", "since": "t", "failures": 1, "start_limit": 5, "end": ""}
@@ -53,7 +53,7 @@ class Head:
 @pytest.fixture
 def head(tmp_path: Path) -> Head:
     made = Head(tmp_path)
-    made.store.write(STATE, print)
+    made.store.write(print, **STATE)
     return made
 
 
@@ -81,7 +81,7 @@ def head(tmp_path: Path) -> Head:
 def test_what_monitoring_may_trust(
     head: Head, state: Mapping[str, Any], sign: Sign | None, answer: str, told: tuple[int, str]
 ) -> None:
-    head.store.write(state, print)
+    head.store.write(print, **state)
     head.sign, head.answer = sign, answer
     if sign is GONE:
         head.unit = "LoadState=loaded\nActiveState=inactive\n"
@@ -112,15 +112,15 @@ def test_a_keeper_that_a_run_has_stopped_comes_back(head: Head, tmp_path: Path) 
 
 
 def test_an_engine_that_loads_is_not_asked(head: Head) -> None:
-    head.store.write(LOADING, print)
+    head.store.write(print, **LOADING)
     assert head.found()["answers"] is None
     assert head.asked == 0
 
 
 def test_restarts_and_their_reasons(head: Head) -> None:
     assert "No restart so far" in status.text(head.found())
-    head.store.add({"time": "t1", "event": "dead", "reason": "one\ntwo"}, print)
-    head.store.recovered(12.0)
+    head.store.add(Entry("t1", "dead", "one\ntwo"), print)
+    head.store.recovered(12.0, print)
     assert "t1  dead: one (served again after 12 s)" in status.text(head.found())
 
 
@@ -155,7 +155,7 @@ def test_who_may_not_read_is_told_that(head: Head, monkeypatch: pytest.MonkeyPat
 
 
 def test_who_stopped_it_is_named(head: Head) -> None:
-    head.store.leave(Stop("t", "stop.yml", "anna"))
+    head.store.stop(Stop("t", "stop.yml", "anna"))
     assert head.found()["stopped"] is None, "it runs again"
     head.unit = "LoadState=loaded\nActiveState=inactive\n"
     head.answer = REFUSED
@@ -164,14 +164,15 @@ def test_who_stopped_it_is_named(head: Head) -> None:
         "Start it: ansible-playbook playbooks/start.yml",
     ]
     assert status.code(head.found()) == 1
-    head.store.started()
+    head.store.begin("boot")
+    head.store.write(print, phase="serving")
     assert "nobody starts the engine again" in status.text(head.found())
 
 
 def test_a_young_start_says_when_it_counts_as_stable(head: Head) -> None:
-    head.store.write({**STATE, "since": "2026-01-01T00:00:00+00:00", "stable": False, "stable_s": 600}, print)
+    head.store.write(print, since="2026-01-01T00:00:00+00:00", stable_s=600.0)
     assert "counted as stable after 600 s" in status.text(head.found())
-    head.store.write({**STATE, "since": "2026-01-01T00:00:00+00:00", "stable": True}, print)
+    head.store.write(print, stable=True)
     assert "stable" not in status.text(head.found())
 
 
@@ -186,7 +187,7 @@ def test_a_young_start_says_when_it_counts_as_stable(head: Head) -> None:
     ],
 )
 def test_verify_asks_the_keeper_first(head: Head, state: Mapping[str, Any], unit: str, answer: str, says: str) -> None:
-    head.store.write(state, print)
+    head.store.write(print, **state)
     head.unit, head.answer = f"LoadState=loaded\nActiveState={unit}\n", answer
     if not says:
         status.check("", lambda _store, unit: head.found(unit=unit))

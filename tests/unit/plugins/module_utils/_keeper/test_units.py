@@ -95,11 +95,11 @@ def test_one_of_several(node):
 def test_who_stops_it_is_kept(node):
     stop = Stop("t", "stop.yml", "anna")
     bring(node, "keeper", "stopped", only="chat", stop=stop, check_mode=True)
-    assert Store(node, "chat").stopped() is None
+    assert not Store(node, "chat").exists
     bring(node, "keeper", "stopped", only="chat", stop=stop)
-    assert (Store(node, "chat").stopped(), Store(node).stopped()) == (stop, None)
+    assert (Store(node, "chat").read().stopped, Store(node).exists) == (stop, False)
     bring(node, "keeper", "absent", only="chat")
-    assert Store(node, "chat").stopped() is None
+    assert not Store(node, "chat").exists
 
 
 def test_keepers_that_wait_start_at_boot_as_before(node):
@@ -126,17 +126,15 @@ def test_stop_ranks(node):
 
 def test_take_away_all_but_those_that_are_planned(node):
     for instance in ("", "chat", "old"):
-        Store(node, instance).write({"phase": "serving"}, print)
+        Store(node, instance).write(print, phase="serving")
     outcome, asked = bring(node, "keeper", "absent", keep=["sparkmatrix-keeper-chat.service"], check_mode=True)
-    assert Store(node).read()
+    assert Store(node).exists
     outcome, asked = bring(node, "keeper", "absent", keep=["sparkmatrix-keeper-chat.service"])
     assert [name for name, _state, _enabled in asked] == outcome.units
     assert outcome.units == ["sparkmatrix-keeper-old.service", "sparkmatrix-keeper.service"]
     assert outcome.changed
     assert set(outcome.before) == set(outcome.units)
-    assert not Store(node).read()
-    assert not Store(node, "old").read()
-    assert Store(node, "chat").read()
+    assert [Store(node, instance).exists for instance in ("", "old", "chat")] == [False, False, True]
 
 
 def test_nothing_to_do(tmp_path):

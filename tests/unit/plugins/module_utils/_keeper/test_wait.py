@@ -107,7 +107,7 @@ def test_an_engine_that_was_stopped_is_not_waited_for(monkeypatch, key_file):
 def test_probe_waits_for_the_keeper(monkeypatch, key_file, tmp_path):
     asked = keeper_waits(monkeypatch)
     monkeypatch.setattr(wait, "Store", lambda instance="": Store(str(tmp_path), instance))
-    Store(str(tmp_path), "chat").write({"start_parts": {"other": 9.0, "memory": 0.5}}, print)
+    Store(str(tmp_path), "chat").write(print, start_parts={"other": 9.0, "memory": 0.5})
     with fake_engine() as engine:
         result, failed = probe(engine, key_file, keeper=True, service="chat", ready_timeout=9)
     assert not failed

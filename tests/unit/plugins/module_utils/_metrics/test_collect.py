@@ -49,12 +49,10 @@ class Node(Spark):
                 self.write(f"{place}/hw_counters/{name}", f"{count}\n")
         gids = [Gid(rail.rdma_device, 1, 3, _mapped(rail.address), 2, rail.netdev) for rail in self.fact.rails]
         monkeypatch.setattr(show_gids, "read", lambda _sysfs: gids)
-        state = {"phase": "serving", "failures": 1}
-        self.write("var/lib/sparkmatrix/keeper/state.json", json.dumps(state))
         entry = {"time": "2026-11-23T10:00:00+00:00", "event": "rank", "host": "spark2", "reason": 'died: "x"'}
-        self.write("var/lib/sparkmatrix/keeper/history.json", json.dumps([entry, entry]))
-        probe = {"at": 1000.5, "answered": True, "seconds": 0.25}
-        self.write("run/sparkmatrix/probed.json", json.dumps(probe))
+        state = {"phase": "serving", "failures": 1, "history": [entry, entry]}
+        self.write("var/lib/sparkmatrix/keeper/state.json", json.dumps(state))
+        self.write("run/sparkmatrix/keeper.lock", "7 48.0 1000.5 1 0.25")
         self.collector = self.new()
 
     def new(self, **parts):
@@ -116,8 +114,7 @@ def test_a_healthy_head_tells_all_of_itself(node):
         (lambda node: node.answers.update({"ip -j addr show": Completed(1)}), 'part_ok{part="fabric"} 0'),
         (lambda node: node.write("etc/sparkmatrix/engine.json", "{"), 'part_ok{part="ranks"} 0'),
         (lambda node: node.write("var/lib/sparkmatrix/keeper/state.json", "torn"), 'running{service="engine"} 1'),
-        (lambda node: node.write("var/lib/sparkmatrix/keeper/history.json", '[{"time": 1, "event": []}, 2]'), " 1"),
-        (lambda node: node.write("run/sparkmatrix/probed.json", '{"at": "x"}'), 'running{service="engine"} 1'),
+        (lambda node: node.write("run/sparkmatrix/keeper.lock", "7 x"), 'running{service="engine"} 1'),
         (
             lambda node: node.write(FACT_PATH, dump(replace(node.fact, state="applying"))),
             "sparkmatrix_fabric_applied 0",

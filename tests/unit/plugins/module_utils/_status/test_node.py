@@ -54,7 +54,7 @@ class Cluster:
         self.asked: list[str] = []
         self.write("etc/sparkmatrix/engine.json", json.dumps(TOLD.as_dict()))
         self.store = Store(str(root))
-        self.store.write({"phase": "serving", "detail": "it serves", "stable": True, "failures": 0}, print)
+        self.store.write(print, phase="serving", detail="it serves", stable=True)
 
     def write(self, path: str, text: str) -> None:
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -113,7 +113,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 
 def test_one_screen_for_a_cluster_that_serves(cluster: Cluster) -> None:
-    cluster.store.leave(Verified("t", "m", "32 tokens in 1.40 s, 22.9 tokens/s", 22.9, 12.0, 41.0))
+    cluster.store.verify(Verified("t", "m", "32 tokens in 1.40 s, 22.9 tokens/s", 22.9, 12.0, 41.0))
     cluster.write(
         "etc/sparkmatrix/gateway.json",
         '{"host": "h", "port": 1, "model": "m", "key_file": "k", "endpoints": ["https://a/v1"]}',

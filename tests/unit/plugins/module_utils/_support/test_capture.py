@@ -58,7 +58,7 @@ def node(tmp_path):
     (tmp_path / "proc/sys/kernel/hostname").write_text("desk-7\n")
     kept = tmp_path / "var/lib/sparkmatrix/keeper"
     kept.mkdir(parents=True)
-    kept.joinpath("history.json").write_text(json.dumps([{"reason": f"refused {word}"} for word in WORDS]))
+    kept.joinpath("state.json").write_text(json.dumps([{"reason": f"refused {word}"} for word in WORDS]))
     verdicts = tmp_path / "var/lib/sparkmatrix/verdicts"
     verdicts.mkdir()
     for day in range(10, 20):
@@ -88,7 +88,7 @@ def test_no_secret_leaves_the_machine(node):
 def test_what_is_there_is_taken_along(node):
     found = capture(Machine(str(node), said), Redactor(), logs=True)
     assert {"journal_keeper", "journal_nccl", "status", "unit_files"} <= set(found)
-    assert "/var/lib/sparkmatrix/keeper/history.json" in found
+    assert "/var/lib/sparkmatrix/keeper/state.json" in found
     assert sum("/verdicts/" in name for name in found) == module.VERDICTS
     assert "/var/lib/sparkmatrix/verdicts/20261119T000000Z-verify.json" in found
     assert "nvidia_smi" not in found  # it is not installed
