@@ -14,7 +14,7 @@ import functools
 import ipaddress
 import re
 import struct
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
@@ -41,26 +41,6 @@ KEY_TYPES = (
     "sk-ecdsa-sha2-nistp256@openssh.com",
 )
 _LABEL = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"  # RFC 1123
-_PATTERNS = {
-    # The kernel allows nearly everything (dev_valid_name); nobody names an interface with more than this.
-    "name of a network interface": re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,14}"),
-    "name of an RDMA device": re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}"),
-    "host name": re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*"),
-    "MAC address": re.compile(r"([0-9a-fA-F]{2}:){5,19}[0-9a-fA-F]{2}"),
-    "GUID": re.compile(r"[0-9a-fA-F]{4}(:[0-9a-fA-F]{4}){3}"),
-    "GID": re.compile(r"[0-9a-fA-F]{4}(:[0-9a-fA-F]{4}){7}"),
-    "mode of a file": re.compile("[0-7]{4}"),
-    "PCI domain": re.compile(r"[0-9a-fA-F]{4,8}"),
-    "name of an environment variable": re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}"),
-    # Versions, states, packages, images: nothing that a shell, a unit or a configuration file takes for more.
-    "plain word": re.compile(r"[A-Za-z0-9_.:+~/@=-]{1,255}"),
-    "commit": re.compile("[0-9a-f]{40}|[0-9a-f]{64}"),
-    # People copy it into a shell, brackets of an IPv6 address are all that needs a quote there.
-    "URL": re.compile(
-        r"https?://([A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]{0,255})?"
-    ),
-    "name of a switch": re.compile(r"[A-Za-z0-9_.:+/@()=, -]{1,255}"),
-}
 
 
 def quoted(value: Any) -> str:
@@ -104,19 +84,37 @@ def string(value: Any) -> str:
     return str(value)
 
 
-def _matching(kind: str, value: Any) -> str:
-    text = string(value)
-    if not _PATTERNS[kind].fullmatch(text):
-        raise ValueError(f"is {quoted(text)}, which is no {kind}")
-    return text
+def _matching(kind: str, pattern: str) -> Callable[[Any], str]:
+    """The parser of texts that are this kind."""
+    wanted = re.compile(pattern)
+
+    def parse(value: Any) -> str:
+        text = string(value)
+        if not wanted.fullmatch(text):
+            raise ValueError(f"is {quoted(text)}, which is no {kind}")
+        return text
+
+    return parse
 
 
-def interface(value: Any) -> str:
-    return _matching("name of a network interface", value)
-
-
-def rdma_device(value: Any) -> str:
-    return _matching("name of an RDMA device", value)
+# The kernel allows nearly everything (dev_valid_name); nobody names an interface with more than this.
+interface = _matching("name of a network interface", "[A-Za-z0-9_][A-Za-z0-9_.+-]{0,14}")
+rdma_device = _matching("name of an RDMA device", "[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}")
+mac = _matching("MAC address", "([0-9a-fA-F]{2}:){5,19}[0-9a-fA-F]{2}")  # also the 20 octets of InfiniBand
+guid = _matching("GUID", "[0-9a-fA-F]{4}(:[0-9a-fA-F]{4}){3}")
+gid = _matching("GID", "[0-9a-fA-F]{4}(:[0-9a-fA-F]{4}){7}")
+pci_domain = _matching("PCI domain", "[0-9a-fA-F]{4,8}")
+mode = _matching("mode of a file", "[0-7]{4}")
+variable = _matching("name of an environment variable", "[A-Za-z_][A-Za-z0-9_]{0,254}")
+# Versions, states, packages, images: nothing that a shell, a unit or a configuration file takes for more.
+word = _matching("plain word", "[A-Za-z0-9_.:+~/@=-]{1,255}")
+commit = _matching("commit", "[0-9a-f]{40}|[0-9a-f]{64}")  # of a repository, or a digest
+# People copy it into a shell, brackets of an IPv6 address are all that needs a quote there.
+url = _matching(
+    "URL", r"https?://([A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]{0,255})?"
+)
+switch = _matching("name of a switch", "[A-Za-z0-9_.:+/@()=, -]{1,255}")
+_host_name = _matching("host name", rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*")
 
 
 def host(value: Any) -> str:
@@ -126,49 +124,7 @@ def host(value: Any) -> str:
 
 @functools.lru_cache(maxsize=4096)  # every node names every other one
 def _host(text: str) -> str:
-    return text if canonical(text) == text else _matching("host name", text)
-
-
-def mac(value: Any) -> str:
-    """Also the 20 octets of InfiniBand."""
-    return _matching("MAC address", value)
-
-
-def guid(value: Any) -> str:
-    return _matching("GUID", value)
-
-
-def gid(value: Any) -> str:
-    return _matching("GID", value)
-
-
-def pci_domain(value: Any) -> str:
-    return _matching("PCI domain", value)
-
-
-def mode(value: Any) -> str:
-    return _matching("mode of a file", value)
-
-
-def variable(value: Any) -> str:
-    return _matching("name of an environment variable", value)
-
-
-def word(value: Any) -> str:
-    return _matching("plain word", value)
-
-
-def commit(value: Any) -> str:
-    """Of a repository, or a digest."""
-    return _matching("commit", value)
-
-
-def url(value: Any) -> str:
-    return _matching("URL", value)
-
-
-def switch(value: Any) -> str:
-    return _matching("name of a switch", value)
+    return text if canonical(text) == text else _host_name(text)
 
 
 def as_switch(text: str) -> str:
