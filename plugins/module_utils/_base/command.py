@@ -42,14 +42,17 @@ def run(argv: Sequence[str], timeout_s: float = PATIENCE_S) -> Completed:
     environment = {**os.environ, "LC_ALL": "C", "LANGUAGE": "C", "PATH": search_path()}
     try:
         # The node tool runs this without Ansible, so there is no module.run_command.
-        done = subprocess.run(  # pylint: disable=ansible-bad-function
-            list(argv), stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, env=environment, check=False
+        process = subprocess.Popen(  # pylint: disable=consider-using-with,ansible-bad-function
+            list(argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
         )
-    except subprocess.TimeoutExpired:
-        return Completed(TIMED_OUT, "", f"{argv[0]} gave no answer within {timeout_s:.0f} s")
     except OSError as exc:
         return Completed(NOT_FOUND, "", f"{argv[0]}: {exc.strerror}")
-    return Completed(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
+    try:
+        out, err = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()  # and not waited for: it may hang in the kernel
+        return Completed(TIMED_OUT, "", f"{argv[0]} gave no answer within {timeout_s:g} s")
+    return Completed(process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
 
 
 def run_limited(argv: Sequence[str], timeout_s: float, most_bytes: int) -> Completed:
@@ -79,22 +82,6 @@ def run_limited(argv: Sequence[str], timeout_s: float, most_bytes: int) -> Compl
     if len(said) > most_bytes:
         return Completed(1, "", f"it printed more than {most_bytes} bytes")
     return Completed(process.returncode, said.decode("utf-8", "replace"))
-
-
-def run_or_leave(argv: Sequence[str], timeout_s: float) -> Completed:
-    """Like :func:`run`, for what may hang in the kernel: past its time limit it is killed and not waited for."""
-    try:
-        process = subprocess.Popen(  # pylint: disable=consider-using-with,ansible-bad-function
-            list(argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-        )
-    except OSError as exc:
-        return Completed(NOT_FOUND, "", f"{argv[0]}: {exc.strerror}")
-    try:
-        out, err = process.communicate(timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        return Completed(TIMED_OUT, "", f"{argv[0]} gave no answer within {timeout_s:g} s")
-    return Completed(process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
 
 
 def search_path() -> str:

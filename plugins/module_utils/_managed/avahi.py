@@ -12,7 +12,6 @@ import re
 from collections.abc import Sequence
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import etc_hosts
 
@@ -52,11 +51,7 @@ def denying(text: str, netdevs: Sequence[str], owner: str) -> str:
 
 def denied(text: str, owner: str) -> list[str]:
     """The interfaces that our block names, none without one."""
-    begin, end = etc_hosts.marks(owner)
-    bare = [line.strip() for line in text.splitlines()]
-    if begin not in bare or end not in bare:
-        return []
-    return [name for line in bare[bare.index(begin) : bare.index(end)] for name in _names(line)]
+    return [name for line in etc_hosts.block_of(text, owner) for name in _names(line)]
 
 
 def _names(line: str) -> list[str]:
@@ -65,18 +60,9 @@ def _names(line: str) -> list[str]:
 
 
 def _without(have: list[str], owner: str) -> list[str]:
-    begin, end = etc_hosts.marks(owner)
-    bare = [line.strip() for line in have]
-    if begin not in bare:
-        return have
-    start = bare.index(begin)
-    if end not in bare[start:]:
-        raise SparkError(
-            f"the block {begin!r} has no end", PATH, f"Add the line {end!r} after its last entry, or remove it"
-        )
-    stop = bare.index(end, start)
-    own = [line[1:] for line in have[start:stop] if line.startswith("#") and _LINE.fullmatch(line[1:].strip())]
-    return [*have[:start], *own, *have[stop + 1 :]]
+    before, block, after = etc_hosts.around(have, owner, PATH)
+    own = [line[1:] for line in block if line.startswith("#") and _LINE.fullmatch(line[1:].strip())]
+    return [*before, *own, *after]
 
 
 def write(machine: Machine, text: str, *, running: bool) -> None:

@@ -21,34 +21,44 @@ def marks(owner: str) -> tuple[str, str]:
     return f"# BEGIN sparkmatrix.cluster {owner}", f"# END sparkmatrix.cluster {owner}"
 
 
-def with_block(text: str, lines: Sequence[str], owner: str) -> str:
-    """``text`` with our marked block holding ``lines``, at its old place or at the end; without it when there are none.
+def around(lines: list[str], owner: str, path: str = PATH) -> tuple[list[str], list[str], list[str]]:
+    """The lines before our block, those of it with its marks, and those behind it; all are before where there is none.
 
     Raises :class:`SparkError` when the block begins and does not end, since what belongs to it cannot be told.
     """
     begin, end = marks(owner)
-    have = text.splitlines(keepends=True)
-    bare = [line.strip() for line in have]
+    bare = [line.strip() for line in lines]
+    if begin not in bare:
+        return lines, [], []
+    start = bare.index(begin)
+    if end not in bare[start:]:
+        raise SparkError(
+            f"the block {begin!r} has no end", path, f"Add the line {end!r} after its last entry, or remove it"
+        )
+    stop = bare.index(end, start) + 1
+    return lines[:start], lines[start:stop], lines[stop:]
+
+
+def with_block(text: str, lines: Sequence[str], owner: str) -> str:
+    """``text`` with our marked block holding ``lines``, at its old place or at the end; without it when there are none.
+
+    Raises :class:`SparkError` when the block begins and does not end.
+    """
+    begin, end = marks(owner)
+    before, old, after = around(text.splitlines(keepends=True), owner)
     block = [strict.line(line, PATH) + "\n" for line in (begin, *lines, end)] if lines else []
-    if begin in bare:
-        start = bare.index(begin)
-        if end not in bare[start:]:
-            raise SparkError(
-                f"the block {begin!r} has no end", PATH, f"Add the line {end!r} after its last entry, or remove it"
-            )
-        return "".join(have[:start] + block + have[bare.index(end, start) + 1 :])
-    if not block:
-        return text
-    return text + ("" if not text or text.endswith("\n") else "\n") + "".join(block)
+    if block and not old and before and not before[-1].endswith("\n"):
+        block.insert(0, "\n")
+    return "".join([*before, *block, *after])
 
 
 def block_of(text: str, owner: str) -> list[str]:
     """The lines in our block, none when there is no block."""
-    begin, end = marks(owner)
-    bare = [line.strip() for line in text.splitlines()]
-    if begin not in bare or end not in bare[bare.index(begin) :]:
+    try:
+        _before, block, _after = around(text.splitlines(), owner)
+    except SparkError:
         return []
-    return text.splitlines()[bare.index(begin) + 1 : bare.index(end, bare.index(begin))]
+    return block[1:-1]
 
 
 def write(machine: Machine, text: str, path: str = PATH) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict, trusted
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import TIMED_OUT, Runner, run_or_leave
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import TIMED_OUT, Runner, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import (
     Clocks,
     Cuda,
@@ -53,7 +53,7 @@ _LIBRARY_PLACES = ("usr/lib/aarch64-linux-gnu", "usr/lib/x86_64-linux-gnu", "usr
 def cuda(runner: Runner | None = None) -> Cuda:
     """In a process of its own, which is left behind when it hangs: nothing can end one that waits in the driver."""
     argv = [sys.executable, "-I", "-c", _CU_INIT]
-    done = runner(argv) if runner else run_or_leave(argv, CU_INIT_TIMEOUT_S)
+    done = runner(argv) if runner else run(argv, CU_INIT_TIMEOUT_S)
     words = done.out.split(None, 2)
     if done.rc == TIMED_OUT:
         return Cuda(True, False, message="cuInit gives no answer")
@@ -76,7 +76,7 @@ SLOWDOWNS = {0x20: "software thermal slowdown", 0x40: "hardware thermal slowdown
 def gpu_clocks(runner: Runner | None = None) -> Clocks | None:
     """None where nvidia-smi does not tell. It is left behind when it hangs, as :func:`cuda` is."""
     argv = ["nvidia-smi", f"--query-gpu={_GPU_QUERY}", "--format=csv,noheader,nounits"]
-    done = runner(argv) if runner else run_or_leave(argv, CU_INIT_TIMEOUT_S)
+    done = runner(argv) if runner else run(argv, CU_INIT_TIMEOUT_S)
     first = (done.out.strip().splitlines() or [""])[0] if done.rc == 0 else ""
     words = [word.strip() for word in first.split(",")]
     if len(words) != len(_GPU_QUERY.split(",")) or not re.fullmatch(r"0x[0-9a-fA-F]{1,16}", words[-1]):

@@ -23,7 +23,7 @@ from typing import Annotated, Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import folders
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths, strict, trusted
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, run_or_leave
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Flag, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
@@ -282,7 +282,7 @@ def _people(machine: Machine) -> set[str]:
 
 def runner(argv: Sequence[str]) -> Completed:
     """One that hangs in the kernel is left behind."""
-    return run_or_leave(argv, COMMAND_S)
+    return run(argv, COMMAND_S)
 
 
 def _shown(name: str, redactor: Redactor) -> str:

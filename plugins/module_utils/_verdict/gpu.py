@@ -9,7 +9,7 @@ import pwd
 from collections.abc import Callable
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import hardware
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, run_or_leave
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import printable
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan
@@ -39,7 +39,7 @@ print("GBS", 2 * size * size * count / (time.monotonic() - began) / 1e9)
 
 
 def _run(argv: list[str]) -> Completed:
-    return run_or_leave(argv, GPU_S)
+    return run(argv, GPU_S)
 
 
 def measure(machine: Machine, plan: NodePlan | None, runner: Callable[[list[str]], Completed] = _run) -> Gpu:

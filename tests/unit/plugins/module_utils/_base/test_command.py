@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import (
@@ -24,10 +25,11 @@ def test_missing_program():
     assert (done.rc, done.complaint) == (127, "/nonexistent/tool: No such file or directory")
 
 
-def test_time_limit():
-    done = run([sys.executable, "-c", "import time; time.sleep(10)"], timeout_s=0.2)
-    assert done.rc == 124
-    assert "gave no answer" in done.complaint
+def test_what_hangs_is_left_behind():
+    started = time.monotonic()
+    done = run([sys.executable, "-c", "import time; time.sleep(30)"], timeout_s=0.2)
+    assert (done.rc, "gave no answer within 0.2 s" in done.complaint) == (124, True)
+    assert time.monotonic() - started < 10
 
 
 ENDLESS = "import sys\nwhile True: sys.stdout.write('x' * 4096)"
