@@ -1,34 +1,47 @@
 # Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
 
 """A node lies in every field of every answer: it is refused with the name of the node and of the field, or what is
-taken is of the field's kind, one line, and does nothing to a terminal.
+taken is of the field's kind, one line, and does nothing to a terminal. And every planner takes the answers of the other
+nodes as if nobody had lied.
 
-Answers and fields are those of the types, so a new one is tried as well.
+Answers and fields are those of the types, and planners those of the table, so a new one is tried as well.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.action.plan import PLANNERS
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.node import left_out
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import manifest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, document, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan, plan_document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import apply
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Cable
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import Rdma, RdmaPort
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support import capture
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import planners as access
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import planner
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import planners as fabric
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._qos import planners as qos
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status import cluster
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import doctor
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import planners as verdict
+from engine_plans import PLAN
 from fabric_inputs import half
-from fabric_rates import fabric
+from fabric_rates import fabric as facts_of
 from ssh_keys import ssh_key
+from status_documents import said as status_said
 from sysfs_tree import gid_of
 
 LIAR = "spark2"
@@ -54,7 +67,7 @@ TRUE: tuple[Any, ...] = (
     *("fe80:0000:0000:0000:0011:22ff:fe33:4455", "2026-11-23T07:30:00Z", "sha256:1f0c", "a" * 40, "https://192.0.2.1/"),
     *(ssh_key("a"), f"spark1 {ssh_key('a')}\n", 1, 100, 1.5, True, {"a": "b"}, ["a"]),
 )
-FILE = manifest.File("config.json", 2, "1" * 64, "2" * 40, ("1" * 64,))
+FILE = manifest.File("config.json", 2, "1" * 64, "2" * 40)
 OF_PARSERS: Mapping[Any, Any] = {
     Rdma.of_dict: document.plain(Rdma((half(0, "0000"),), "x", "x")),
     left_out: None,
@@ -62,7 +75,7 @@ OF_PARSERS: Mapping[Any, Any] = {
     kept_plan.plan_or_none: None,
     manifest.parse: manifest.Manifest("org/model", "a" * 40, (FILE,)).as_dict(),
     apply._fact: replace(
-        fabric(1)["spark1"], cables=(Cable(0, "probe", switch="sw1"),), environment={"NCCL_DEBUG": "WARN"}
+        facts_of(1)["spark1"], cables=(Cable(0, "probe", switch="sw1"),), environment={"NCCL_DEBUG": "WARN"}
     ).as_dict(),
     RdmaPort.of_dict: document.plain(half(0, "0000")),
     Gid.of_dict: document.plain(Gid("rocep1s0f0", 1, 3, gid_of("192.0.2.1"), 2, "enp1s0f0np0")),
@@ -164,3 +177,81 @@ def test_a_true_answer_comes_in_unchanged_and_a_lie_does_not_come_in(name: str) 
                 assert strict.words(said) == said or len(said) > strict.MOST_WORDS, (place, lie, said)
             else:
                 assert harmless(found), (place, lie)
+
+
+# --- planners ---------------------------------------------------------------------------------------------------------
+
+HOSTS = ("spark1", LIAR, "spark3")
+
+
+def readable(shape: Any, host: str) -> Any:
+    """What a planner's reader understands of a host."""
+    if isinstance(shape, str):
+        return sample(answer_type(shape), shape)
+    if isinstance(shape, list):
+        return {"results": [readable(shape[0], host)]}
+    if isinstance(shape, Mapping):
+        return {name: readable(inner, host) for name, inner in shape.items()}
+    if shape in (fabric_fact.load, fabric_fact.read):
+        return {**OF_PARSERS[apply._fact], "host": host}
+    if shape in READ:
+        return READ[shape]
+    return sample(shape.__closure__[0].cell_contents, "")  # of reader_of
+
+
+READ: Mapping[Any, Any] = {
+    planner.ours: "x",
+    node.read: {"node": sample(node.Node, "")},
+    plan_document.read: PLAN.as_dict(),
+    verdict._plan: PLAN.as_dict(),
+    access._in_words: {"msg": "x"},
+    fabric.NODE["rdma"]: OF_PARSERS[Rdma.of_dict],
+    fabric._gids: [OF_PARSERS[Gid.of_dict]],
+    qos._read: sample(qos.Qos, ""),
+    doctor.read_observation: sample(answer_type("observation"), ""),
+    cluster.read: status_said(),
+}
+
+
+def lied(shape: Any, value: Any) -> Iterator[Any]:
+    """The value with a lie in its place, or in one of its fields; what the inventory says of a host is no lie."""
+    if shape is planner.ours:
+        return
+    if isinstance(shape, Mapping):
+        for name, inner in shape.items():
+            yield from ({**value, name: lie} for lie in lied(inner, value[name]))
+        return
+    if isinstance(shape, list):
+        yield from ({"results": [lie]} for lie in lied(shape[0], value["results"][0]))
+        return
+    for lie in (7, "x\n    ProxyCommand id\n#", ["x\n"]):
+        yield lie
+        if isinstance(value, dict):
+            yield from ({**value, name: lie} for name in value)
+
+
+@pytest.mark.parametrize("name", [name for name, made in PLANNERS.items() if made.gathered])
+def test_a_lie_of_one_node_changes_nothing_for_the_others_and_is_told_with_its_host(name: str) -> None:
+    gathered = PLANNERS[name].gathered
+    known: dict[str, Any] = {}
+    reading = replace(PLANNERS[name], make=lambda options: known.update(options) or {}, spec={}, same=())
+    true = {host: {option: readable(shape, host) for option, shape in gathered.items()} for host in HOSTS}
+
+    def run(hostvars: Mapping[str, Any]) -> str:
+        known.clear()
+        variables = {"ansible_play_hosts": HOSTS, "ansible_play_hosts_all": HOSTS, "hostvars": hostvars}
+        places = {
+            option: {inner: f"{option}.{inner}" for inner in shape} if isinstance(shape, Mapping) else option
+            for option, shape in gathered.items()
+        }
+        return str(planner.run(name, reading, places, variables).get("msg", ""))
+
+    assert run(true) == ""
+    read = dict(known)
+    for option, shape in gathered.items():
+        for lie in lied(shape, true[LIAR][option]):
+            said = run({**true, LIAR: {**true[LIAR], option: lie}})
+            told = re.findall(r"^  \d+\. (\S+?):? ", said, re.MULTILINE)
+            assert told == ([LIAR] if said else []), (lie, said)
+            if not said:
+                assert [known[option][host] == read[option][host] for host in HOSTS if host != LIAR] == [True] * 2, lie
