@@ -419,62 +419,47 @@ def test_a_machine_that_is_off_is_told_in_seconds(tmp_path, strangers):
 
 
 @pytest.mark.parametrize(
-    ("layer", "tags", "skipped", "states", "wanted"),
+    ("layer", "tags", "skipped", "wanted"),
     [
-        ("plan", ["all"], [], {}, True),
-        ("plan", ["all"], ["ray"], {}, True),
-        ("plan", ["all"], ["engine", "gateway", "verify"], {}, True),
-        ("plan", ["all"], ["plan"], {}, False),
-        ("plan", ["all"], ["plan", "ray", "engine", "gateway", "verify"], {}, False),
-        ("plan", ["fabric"], [], {}, False),
-        ("plan", ["gateway"], [], {}, True),
-        ("plan", ["ray", "engine"], ["ray"], {}, True),
-        ("plan", ["ray"], ["ray"], {}, False),
-        ("environment", ["all"], [], {}, True),
-        ("environment", ["all"], ["ray"], {}, True),
-        ("environment", ["all"], ["ray", "engine"], {}, False),
-        ("environment", ["gateway"], [], {}, False),
-        ("environment", ["engine"], [], {}, True),
-        ("environment", ["engine"], [], {"engine_state": "absent"}, False),
-        ("environment", ["all"], [], {"engine_state": "absent"}, True),
-        ("environment", ["all"], [], {"engine_state": "absent", "ray_state": "absent"}, False),
-        ("environment", ["all"], [], {"engine_environment_state": "absent"}, False),
-        ("environment_removed", ["all"], [], {"engine_environment_state": "absent"}, True),
-        ("environment_removed", ["all"], [], {}, False),
+        ("plan", ["all"], [], True),
+        ("plan", ["all"], ["ray"], True),
+        ("plan", ["all"], ["engine", "gateway", "verify"], True),
+        ("plan", ["all"], ["plan"], False),
+        ("plan", ["all"], ["plan", "ray", "engine", "gateway", "verify"], False),
+        ("plan", ["fabric"], [], False),
+        ("plan", ["gateway"], [], True),
+        ("plan", ["ray", "engine"], ["ray"], True),
+        ("plan", ["ray"], ["ray"], False),
+        ("environment", ["all"], [], True),
+        ("environment", ["all"], ["ray"], True),
+        ("environment", ["all"], ["ray", "engine"], False),
+        ("environment", ["gateway"], [], False),
+        ("environment", ["engine"], [], True),
     ],
 )
-def test_what_several_layers_need_is_made_for_those_of_the_run(layer, tags, skipped, states, wanted):
+def test_what_several_layers_need_is_made_for_those_of_the_run(layer, tags, skipped, wanted):
     (named,) = yaml.safe_load((ROOT / f"playbooks/layers/{layer}.yml").read_text())
     (task,) = named["tasks"]
-    variables = {"spark_selected_layers": preflight_layers.tagged(tags, skipped), **states}
+    variables = {"spark_selected_layers": preflight_layers.tagged(tags, skipped)}
     conditions = task["when"] if isinstance(task["when"], list) else [task["when"]]
     templar = Templar(DataLoader(), variables)
     assert all(templar.evaluate_conditional(trust_as_template(text)) for text in conditions) is wanted
 
 
 @pytest.mark.parametrize(
-    ("tags", "skipped", "state", "wanted"),
+    ("tags", "skipped", "wanted"),
     [
-        (["all"], [], "present", True),
-        (["all"], ["engine"], "present", False),
-        (["ray"], [], "present", False),
-        (["ray", "engine"], [], "present", True),
-        (["all"], [], "absent", False),
-        (None, [], "present", True),  # the role on its own
+        (["all"], [], True),
+        (["all"], ["engine"], False),
+        (["ray"], [], False),
+        (["ray", "engine"], [], True),
+        (None, [], True),  # the role on its own
     ],
 )
-def test_models_are_looked_for_where_the_engine_was_asked_for(tags, skipped, state, wanted):
+def test_models_are_looked_for_where_the_engine_was_asked_for(tags, skipped, wanted):
     text = yaml.safe_load((ROOT / "roles/engine/vars/main.yml").read_text())["__engine_asked"]
     given = {} if tags is None else {"spark_selected_layers": preflight_layers.tagged(tags, skipped)}
-    assert Templar(DataLoader(), {"engine_state": state, **given}).template(trust_as_template(text)) is wanted
-
-
-def test_what_both_ran_in_is_removed_after_both():
-    order = [
-        entry["ansible.builtin.import_playbook"] for entry in yaml.safe_load((ROOT / "playbooks/site.yml").read_text())
-    ]
-    places = [order.index(f"layers/{name}.yml") for name in ("environment", "ray", "engine", "environment_removed")]
-    assert places == sorted(places)
+    assert Templar(DataLoader(), given).template(trust_as_template(text)) is wanted
 
 
 @pytest.mark.parametrize(

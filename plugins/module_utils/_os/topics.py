@@ -64,7 +64,7 @@ RESTARTS: Mapping[str, str] = {
     JOURNALD_FILE: "systemd-journald.service",
     f"{paths.UNITS}/{CLOCK_UNIT}": CLOCK_UNIT,
 }
-HEADING = "# Managed by sparkmatrix.cluster (os_stabilization). Undo: os_stabilization_state: absent\n"
+HEADING = "# Managed by sparkmatrix.cluster (os_stabilization). Undo: reset.yml --tags os_stabilization\n"
 # What is protected from reclaim is lost to everybody else, the engine included.
 PROTECTED_SHARE = 0.05
 SWAPOFF_MARGIN = 2 * GIB

@@ -31,7 +31,7 @@ CONFIG = f"{DIRECTORY}/config"
 CLIENT = "/etc/ssh/ssh_config.d/60-sparkmatrix.conf"
 SUDOERS = "/etc/sudoers.d/sparkmatrix-peer"
 AS_DEFAULT = Settings()
-_TITLE = "# Managed by sparkmatrix.cluster (role peers). Undo: peers_state: absent"
+_TITLE = "# Managed by sparkmatrix.cluster (role peers). Undo: reset.yml --tags access"
 
 
 @dataclass(frozen=True)

@@ -442,7 +442,7 @@ def cables_unknown(context: Context) -> bool:
     wanted = str(context.value(first, "fabric_topology", "auto"))
     if "fabric" not in context.layers or not wants_fabric(context, first) or context.failures:
         return False
-    if context.value(first, "fabric_state") == "absent" or context.value(first, "fabric_neighbor_probe") == "never":
+    if context.value(first, "fabric_neighbor_probe") == "never":
         return False
     facts = [context.fact(host) for host in context.hosts]
     return not all(fact and fact.state == "applied" and wanted in ("auto", fact.topology) for fact in facts)

@@ -250,7 +250,7 @@ def check_limit(context: Context) -> Iterator[Finding]:
 def gateway_wanted(context: Context) -> bool:
     """Whether the head gets a gateway: without gateway_listen there is none, and upgrade and rollback open none."""
     head = context.head
-    if head is None or context.value(head, "gateway_state") == "absent":
+    if head is None:
         return False
     # Nothing is known of the head before it has been read.
     node = context.nodes.get(head)

@@ -97,8 +97,7 @@ def sentence(context: Context) -> str:
     load = max(sum(model.share for model in wanted if model.host == host) for host in {model.host for model in wanted})
     minutes = expected_speed.run_minutes(load, environment=bool(bare))
     runs = any(node.engine_units for node in context.nodes.values())
-    brought = "artifacts" in context.layers and context.value(context.head or "", "artifacts_state") != "absent"
-    more = _bring(wanted, missing) if brought else _download(missing, count)
+    more = _bring(wanted, missing) if "artifacts" in context.layers else _download(missing, count)
     parts.append(f"{'up to' if runs else 'about'} {minutes:.0f} minutes{more}")
     notes = ["less where the engine need not start again"] if runs else []
     notes += [f"a Python environment is made on {context.who(h for h in context.hosts if h in bare)}"] if bare else []

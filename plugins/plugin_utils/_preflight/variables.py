@@ -73,6 +73,12 @@ _FIXED: Mapping[str, str] = {
     "web_ui_python": "python3",
     "web_ui_venv": "/opt/sparkmatrix/web-ui",
 }
+# What earlier releases took away by a variable of the role, with the tag of reset.yml that does.
+_REMOVED_BY = {
+    **{layer: layer for layer in ("access", "artifacts", "engine", "fabric", "gateway", "os_stabilization", "ray")},
+    "engine_environment": "ray",
+    "peers": "access",
+}
 # Of earlier releases, with what to do now, such as "It is called fabric_mtu now".
 RENAMED: Mapping[str, str] = {
     "artifacts_encryption": "Leave it out: models go from node to node over ssh, always encrypted",
@@ -110,6 +116,7 @@ RENAMED: Mapping[str, str] = {
     "os_stabilization_memory_min": "os_stabilization_memory_min_mib: {} is off",
     "os_stabilization_time_sync": "Leave it out: a clock that is not synchronized is always warned of",
     "os_stabilization_watchdog": "os_stabilization_watchdog_available_mib: 0 is off",
+    **{f"{role}_state": f"Leave it out: reset.yml --tags {layer} takes it away" for role, layer in _REMOVED_BY.items()},
     **{name: f"Leave it out: it is fixed now ({value})" for name, value in _FIXED.items()},
 }
 # Read by every run.

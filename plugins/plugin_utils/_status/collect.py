@@ -122,7 +122,6 @@ OWN = (
     "ansible_host",
     "spark_port_filter",
     "gateway_listen",
-    "gateway_state",
     "gateway_port",
     "gateway_tls",
     "gateway_keys",
@@ -283,7 +282,7 @@ def way(known: Known, head: str, own: Mapping[str, Any], interfaces: Mapping[str
 def _configured(own: Mapping[str, Any], interfaces: Mapping[str, Sequence[str]]) -> list[str]:
     """Where the inventory says that the gateway is; the layer itself has not run."""
     listen = own.get("gateway_listen")
-    if not isinstance(listen, list) or own.get("gateway_state") == "absent":
+    if not isinstance(listen, list):
         return []
     addresses = [address for item in listen for address in interfaces.get(str(item), [str(item)])]
     scheme = "http" if str(own.get("gateway_tls")) == "off" else "https"

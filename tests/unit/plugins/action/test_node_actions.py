@@ -261,16 +261,12 @@ ROLES = preflight_variables.ROLES
         (0, {"gateway_listen": ["lo"]}, True),
         (0, {"gateway_listen": []}, False),
         (1, {"gateway_listen": ["lo"]}, False),
-        # reset.yml, whoever is or was the head.
-        (0, {"gateway_listen": ["lo"], "gateway_state": "absent"}, False),
-        (None, {"gateway_listen": [], "gateway_state": "absent"}, False),
     ],
 )
 def test_which_machine_has_the_gateway(rank, settings, here):
     loader = DataLoader()
     variables = loader.load_from_file(str(ROLES / "gateway/vars/main.yml"), trusted_as_template=True)
-    given = {"gateway_state": "present", **settings, **({} if rank is None else {"spark_rank": rank})}
-    assert Templar(loader, {**variables, **given}).template(variables["__gateway_here"]) is here
+    assert Templar(loader, {**variables, **settings, "spark_rank": rank}).template(variables["__gateway_here"]) is here
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,6 @@ def made(hosts=TWO, named=None, **variables):
         ({"engine_launch": "ray"}, [API, "127.0.0.1:8265: Ray dashboard"]),
         ({"engine_launch": "ray", "ray_dashboard_port": "8300"}, [API, "127.0.0.1:8300: Ray dashboard"]),
         ({"gateway_listen": ["enP7s7"]}, [API, "127.0.0.1:8443: gateway"]),
-        ({"gateway_listen": ["enP7s7"], "gateway_state": "absent"}, [API]),
         ({"gateway_listen": []}, [API]),
         ({"observability_enabled": "yes"}, [API, "127.0.0.1:3000: Grafana", "127.0.0.1:9090: Prometheus"]),
         ({"observability_enabled": True, "observability_grafana_image": ""}, [API, "127.0.0.1:9090: Prometheus"]),

@@ -315,7 +315,7 @@ def test_where_a_plan_cannot_be_read_nothing_is_removed():
 
 def test_a_node_that_serves_nothing_is_looked_at_once_too():
     """All nodes say what they have, also where only this layer is run."""
-    tasks = yaml.safe_load((ROOT / "roles/artifacts/tasks/present.yml").read_text(encoding="utf-8"))
+    tasks = yaml.safe_load((ROOT / "roles/artifacts/tasks/main.yml").read_text(encoding="utf-8"))
     looks = jinja2.Environment().compile_expression(tasks[0]["when"])
     plan_of = {"models": []}
     assert looks(spark_plan=plan_of)

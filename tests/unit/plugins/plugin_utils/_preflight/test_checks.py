@@ -173,8 +173,6 @@ LISTENING = {
     "no chat page": (listening(8080, layers={"web_ui"}), []),
     "no gateway": (listening(8443, layers={"gateway"}), []),
     "a gateway": (listening(8443, layers={"gateway"}, hosts=inventory(4, **GATEWAY)), ["spark1"]),
-    "a gateway that goes": (
-        listening(8443, layers={"gateway"}, hosts=inventory(4, **GATEWAY, gateway_state="absent")), []),
     "a gateway at another port": (
         listening(8443, layers={"gateway"}, hosts=inventory(4, **GATEWAY, gateway_port=9443)), []),
 }  # fmt: skip
@@ -454,7 +452,6 @@ def test_a_port_of_the_gateway_is_taken_at_an_address(settings, port, address, t
         (("gateway",), ["gateway_nginx", "engine"], OPEN, []),
         (("gateway",), ["gateway"], OPEN, ["ports"]),
         (("gateway",), ["gateway"], {}, []),
-        (("gateway",), ["gateway"], {**OPEN, "gateway_state": "absent"}, []),
     ],
 )
 def test_the_ports_of_a_gateway_that_is_only_followed(followed, managed, settings, found):
@@ -463,9 +460,8 @@ def test_the_ports_of_a_gateway_that_is_only_followed(followed, managed, setting
     hosts = inventory(2, **settings)
     assert [name for name, _ in examine(context({"gateway"}, hosts, nodes=read, followed=frozenset(followed)))] == found
     # Before the head has been read nobody knows: they are asked for.
-    wanted = settings.get("gateway_listen") and "gateway_state" not in settings
     asked = pf.request(context({"gateway"}, hosts, followed=frozenset(followed)))["ports"]
-    assert asked == ([443, 8081] if wanted else [])
+    assert asked == ([443, 8081] if settings.get("gateway_listen") else [])
 
 
 def test_request():

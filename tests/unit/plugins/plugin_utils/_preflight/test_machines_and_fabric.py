@@ -756,7 +756,6 @@ def test_who_has_to_reach_whom():
         ({"fabric"}, {}, NOBODY, False),
         ({"fabric"}, inventory(fabric_topology="single"), NOBODY, False),
         ({"fabric"}, inventory(), {**NOBODY, "failures": {"spark2": "timed out"}}, False),
-        ({"fabric"}, inventory(fabric_state="absent"), NOBODY, False),
         ({"fabric"}, inventory(fabric_neighbor_probe="never"), NOBODY, False),
         # After an earlier run.
         ({"fabric"}, inventory(), {}, False),
