@@ -24,7 +24,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.rec
     Pieces,
     Told,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.work import AGAIN
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.work import AGAIN, Result
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import (
     document,
     how_far,
@@ -63,15 +63,16 @@ class ActionModule(ActionBase):
             if args["state"] == "sent" and not self._task.check_mode:
                 reading = _Teller(self, f"reading {args['name']} on this computer", chosen.size)
                 of = importing.measure(source, choice, reading.add)
-                result["result"] = self._send(args, source, of)
-                result["changed"] = result["result"]["changed"]
+                result["sent"], ended = self._send(args, source, of)
+                result["result"] = document.plain(ended)
+                result["changed"] = ended.changed
         except (SparkError, OSError, ValueError) as exc:
             return {**result, "failed": True, "msg": f"this computer: {exc}"}
         except _NodeError as exc:
             return {**result, "failed": True, "msg": str(exc)}
         return result
 
-    def _send(self, args: dict[str, Any], source: importing.Source, of: Manifest) -> dict[str, Any]:
+    def _send(self, args: dict[str, Any], source: importing.Source, of: Manifest) -> tuple[int, Result]:
         asked = self._node(args, of, BEGIN, data=json.dumps(of.as_dict()).encode())
         files = {file.blob: file for file in of.contents if file.blob in asked.lacking}
         size = sum(file.size - asked.lacking[blob] for blob, file in files.items())
@@ -81,10 +82,9 @@ class ActionModule(ActionBase):
             data = [importing.read(source, files[piece.blob].path, piece.offset, piece.size) for piece in pieces]
             self._node(args, of, TAKE, data=b"".join([first, b"\n", *data]))
             sending.add(sum(map(len, data)))
-        ref = args["ref"] if args["ref"] != of.revision else ""
-        ended: dict[str, Any] = document.plain(self._node(args, of, END, "--ref", ref).result)
+        ended = self._node(args, of, END, "--ref", args["ref"]).result or Result()
         self.tell(f"{of.name}: {size / 1e6:.1f} MB of {of.size / 1e6:.1f} MB were sent")
-        return {**ended, "bytes": size}
+        return size, ended
 
     def _node(self, args: dict[str, Any], of: Manifest, step: str, *words: str, data: bytes = b"\n") -> Told:
         """What the program there says. Data go through standard input, as Ansible's own modules do: this works with

@@ -69,6 +69,10 @@ listing:
   type: dict
   sample: {name: Qwen/Qwen3-8B, revision: '', hub: /mnt/qwen3-8b on this computer, files: 15, size: 16400000000,
            copied: 16400000000, left_out: {}}
+sent:
+  description: Bytes that the node lacked.
+  returned: with O(state=sent), not in check mode
+  type: int
 result:
   description: What was done.
   returned: with O(state=sent), not in check mode

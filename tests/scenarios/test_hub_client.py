@@ -95,8 +95,7 @@ class Place:
         argv = (self.python, "-IB", str(self.program), "hub-download")
         client = hub.Client(argv, environment, self.user, stall_s, pause_s=0.1)
         made = hub.obtain(cache, listing, listing.choose(), client, say=said.append)
-        caches.place(cache, made, str(cache.partial(made.revision) / "blobs"), ["main"])
-        caches.drop_partial(cache, made.revision)
+        caches.place(cache, made, ["main"])
         return made, said
 
 
@@ -270,8 +269,7 @@ def test_a_cache_with_shared_blobs_as_the_client_makes_it(place: Place, xet: Hub
     cache = place.cache()
     source = importing.find(NAME, str(home))
     made = importing.bring(cache, source, source.choose())
-    caches.place(cache, made, str(cache.partial(REVISION) / "blobs"), ["main"])
-    caches.drop_partial(cache, REVISION)
+    caches.place(cache, made, ["main"])
     assert check.check(cache, made, full=True).whole
     assert {one.path for one in made.files} == set(NEEDED)
     # A copy of the links alone, as rsync -a makes it, is no model.
@@ -288,5 +286,5 @@ def test_a_directory_of_hf_download(place: Place, served: Hub) -> None:
     source = importing.find(NAME, str(target))
     made = importing.bring(cache, source, source.choose())
     assert made.revision == REVISION
-    caches.place(cache, made, str(cache.partial(REVISION) / "blobs"))
+    caches.place(cache, made)
     assert check.check(cache, made, full=True).whole

@@ -143,20 +143,21 @@ class _Verified:
 
 def read(cache: Cache, path: str, pickle: bool = False, tell: Tell = nothing) -> list[Imported]:
     """Brings all models of an archive into the cache; nothing of it is visible before all of it is verified."""
-    try:
-        with open(path, "rb") as file, tarfile.open(fileobj=file, mode="r|", bufsize=_CHUNK) as tar:
-            return _read(cache, tar, path, pickle, tell)
-    except (tarfile.TarError, EOFError) as exc:
-        raise _odd(path, f"it is damaged or cut off ({exc})") from exc
-    except OSError as exc:
-        raise SparkError(f"it cannot be read ({exc.strerror or exc})", path, "Look at the path and the disk") from exc
+    with _opened(path) as tar:
+        return _read(cache, tar, path, pickle, tell)
 
 
 def find(path: str, name: str, ref: str) -> Manifest:
     """Of a model in an archive, of which only the beginning is read."""
+    with _opened(path) as tar:
+        return pick(_manifests(tar, next(iter(tar), None), path), name, ref, path)
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[tarfile.TarFile]:
     try:
         with open(path, "rb") as file, tarfile.open(fileobj=file, mode="r|", bufsize=_CHUNK) as tar:
-            return pick(_manifests(tar, next(iter(tar), None), path), name, ref, path)
+            yield tar
     except (tarfile.TarError, EOFError) as exc:
         raise _odd(path, f"it is damaged or cut off ({exc})") from exc
     except OSError as exc:
@@ -213,7 +214,7 @@ def _read(cache: Cache, tar: tarfile.TarFile, path: str, pickle: bool, tell: Tel
     missing = sorted(expected[blob].path for blob in set(lacking) - seen)
     if missing:
         raise _odd(path, f"{len(missing)} files are missing in it, {missing[0]} the first")
-    return [_place(cache, manifest, refs) for manifest, refs in models]
+    return [Imported(manifest, refs, caches.place(cache, manifest, refs)) for manifest, refs in models]
 
 
 def _manifests(
@@ -273,10 +274,3 @@ def _extract(cache: Cache, wanted: Sequence[Manifest], one: File, source: Any, t
             arriving = folders.inside(cache.home, cache.arriving(other.revision), make=True)
             with arriving as more, contextlib.suppress(FileExistsError):
                 os.link(one.blob, one.blob, src_dir_fd=blobs, dst_dir_fd=more)
-
-
-def _place(cache: Cache, manifest: Manifest, refs: tuple[str, ...]) -> Imported:
-    whole = cache.partial(manifest.revision) / "blobs"
-    changed = caches.place(cache, manifest, str(whole) if whole.is_dir() else "", refs)
-    caches.drop_partial(cache, manifest.revision)
-    return Imported(manifest, refs, changed)

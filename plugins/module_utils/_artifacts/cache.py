@@ -31,6 +31,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts imp
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.folders import OWN
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.hashing import Stamp
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import (
+    File,
     Manifest,
     check_name,
     check_revision,
@@ -171,34 +172,37 @@ def remember(cache: Cache, manifest: Manifest, stamps: Mapping[str, Stamp]) -> N
 # --- putting a model there ---
 
 
-def place(cache: Cache, manifest: Manifest, whole: str = "", refs: Iterable[str] = ()) -> bool:
+def place(cache: Cache, manifest: Manifest, refs: Iterable[str] = ()) -> bool:
     """A model becomes visible, as a whole. Whether something was changed.
 
-    ``whole``: a directory of verified blobs below the home of the cache; they are moved. Blobs that are not
-    there have to be in the cache, and are taken by their stamp or read again.
+    Blobs that lie in ``cache.arriving`` have been verified; they are moved. Others have to be in the cache, and are
+    taken by their stamp or read again.
     """
     name, parts = manifest.name, cache.folder(manifest.name)
     stamps, changed = dict(state(cache, manifest).stamps), False
     with folders.inside(cache.home, (*parts, "blobs"), make=True) as blobs:
-        for one in manifest.contents:
-            moved = _move(cache, whole, one.blob, one.size, blobs) if whole else None
-            if not one.size:
-                _make_empty(one.blob, blobs)  # nobody brings it
+        for file in manifest.contents:
+            moved = _move(cache, manifest, file, blobs)
+            if not file.size:
+                _make_empty(file.blob, blobs)  # nobody brings it
             if moved:
-                stamps[one.blob], changed = moved, True
+                stamps[file.blob], changed = moved, True
             else:
-                stamps[one.blob] = _verified(one.blob, one.sha256, stamps.get(one.blob), blobs, manifest)
+                stamps[file.blob] = _verified(file, stamps.get(file.blob), blobs, name)
         os.fsync(blobs)
-    for one in manifest.files:
-        *way, last = one.path.split("/")
+    for file in manifest.files:
+        *way, last = file.path.split("/")
         place_of = (*parts, "snapshots", manifest.revision, *way)
         with folders.inside(cache.home, place_of, make=True) as directory:
-            changed |= folders.link(f"{'../' * (2 + len(way))}blobs/{one.blob}", last, directory)
+            changed |= folders.link(f"{'../' * (2 + len(way))}blobs/{file.blob}", last, directory)
     for ref in refs:
         changed |= point(cache, name, ref, manifest.revision)
     text = json.dumps(manifest.as_dict(), sort_keys=True).encode()
     changed |= folders.write(cache.home, _own(name), f"{manifest.revision}.json", text)
-    remember(cache, manifest, {one.blob: stamps[one.blob] for one in manifest.files})
+    remember(cache, manifest, {file.blob: stamps[file.blob] for file in manifest.files})
+    drop_partial(cache, manifest.revision)
+    with contextlib.suppress(OSError, SparkError), folders.inside(cache.home, (OWN,)) as own:
+        os.rmdir("partial", dir_fd=own)  # preflight takes it for a download that has begun
     return changed
 
 
@@ -215,17 +219,18 @@ def check_ref(ref: str) -> str:
     return ref
 
 
-def _move(cache: Cache, whole: str, blob: str, size: int, blobs: int) -> Stamp | None:
+def _move(cache: Cache, manifest: Manifest, file: File, blobs: int) -> Stamp | None:
     with contextlib.ExitStack() as held:
         try:
-            source = held.enter_context(folders.inside(cache.home, Path(whole).relative_to(cache.home).parts))
-            opened = folders.open_file(blob, source)
+            source = held.enter_context(folders.inside(cache.home, cache.arriving(manifest.revision)))
+            opened = folders.open_file(file.blob, source)
         except FileNotFoundError:
             return None
         try:
-            if os.fstat(opened).st_size != size:
+            size = os.fstat(opened).st_size
+            if size != file.size:
                 raise SparkError(
-                    f"{blob} has {os.fstat(opened).st_size} bytes of {size}", whole, "Run this again; it is repaired"
+                    f"{file.blob} has {size} bytes of {file.size}", manifest.name, "Run this again; it is repaired"
                 )
             os.fsync(opened)
             os.posix_fadvise(opened, 0, 0, os.POSIX_FADV_DONTNEED)  # written, and so it can go from memory
@@ -234,7 +239,7 @@ def _move(cache: Cache, whole: str, blob: str, size: int, blobs: int) -> Stamp |
             seen = hashing.stamp(os.fstat(opened))
         finally:
             os.close(opened)
-        os.rename(blob, blob, src_dir_fd=source, dst_dir_fd=blobs)
+        os.rename(file.blob, file.blob, src_dir_fd=source, dst_dir_fd=blobs)
     return seen
 
 
@@ -252,29 +257,26 @@ def settle(opened: int) -> None:
     os.fchmod(opened, 0o644)
 
 
-def _verified(blob: str, sha256: str, known: Stamp | None, blobs: int, manifest: Manifest) -> Stamp:
+def _verified(file: File, known: Stamp | None, blobs: int, name: str) -> Stamp:
     try:
-        opened = folders.open_file(blob, blobs)
+        opened = folders.open_file(file.blob, blobs)
     except OSError as exc:
         raise SparkError(
-            f"{blob} of {manifest.name} is not there ({exc.strerror or exc})",
+            f"{file.blob} of {name} is not there ({exc.strerror or exc})",
             "model cache",
             "Run this again; it is fetched",
         ) from exc
     try:
-        seen = hashing.stamp(os.fstat(opened))
-        if seen != known:
-            read_ = hashing.measure(opened)
-            if read_.sha256 != sha256:
-                raise SparkError(
-                    f"{blob} of {manifest.name} is not what it should be",
-                    "model cache",
-                    "Run this again; it is repaired",
-                )
-            seen = read_.stamp
+        if hashing.stamp(os.fstat(opened)) == known:
+            return known
+        found = hashing.measure(opened)
     finally:
         os.close(opened)
-    return seen
+    if found.sha256 != file.sha256:
+        raise SparkError(
+            f"{file.blob} of {name} is not what it should be", "model cache", "Run this again; it is repaired"
+        )
+    return found.stamp
 
 
 # --- what is there ---

@@ -425,25 +425,26 @@ def download(
         if not ended:
             return
         kind, says = ended
-        if kind == hub_client.REFUSED:
-            raise SparkError(
+        ends = {
+            hub_client.REFUSED: (
                 f"{listing.hub} refuses it ({says})",
                 listing.name,
                 f"Look at {listing.hub}/{listing.name} with the account that the token is of: its licence may have to"
                 " be accepted there",
-            )
-        if kind == hub_client.DISK:
-            raise SparkError(
+            ),
+            hub_client.DISK: (
                 f"the disk is full ({says})",
                 place,
                 "Remove models that nobody needs (the playbook artifacts.yml lists them)",
-            )
-        if kind == hub_client.CLIENT:
-            raise SparkError(
+            ),
+            hub_client.CLIENT: (
                 f"the client of Hugging Face is not the one that this release knows ({says})",
                 by.argv[0],
                 "Remove its Python environment and run the layer artifacts again",
-            )
+            ),
+        }
+        if kind in ends:
+            raise SparkError(*ends[kind])
         stalls += kind == _STALLED
         fruitless = 0 if _arrived(place) > before else fruitless + 1
         if fruitless >= _FRUITLESS:

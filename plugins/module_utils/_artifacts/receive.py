@@ -106,8 +106,8 @@ def end(cache: Cache, which: tuple[str, str], ref: str, progress: str = PROGRESS
                     file.path,
                     "Look at whether the file is being changed, or its disk is failing, and run it again",
                 )
-        changed = work.place(cache, of, work.partial_of(cache, of.revision), ref or "main")
-        result = work.Result(of.revision, of.digest, changed, of.size)
+        changed = caches.place(cache, of, work.refs_of(of, ref or "main"))
+        result = work.Result(of.revision, of.digest, changed)
         _tell(cache, of, directory, progress, result)
     return Told({}, result)
 

@@ -100,15 +100,13 @@ class Work:
 
 @dataclass(frozen=True)
 class Result:
-    """``bytes``: that came, or were read. ``sources``: bytes by host. ``broken``: what a check has found."""
+    """``sources``: bytes that came, by host. ``broken``: what a check has found."""
 
     revision: CommitOrEmpty = ""
     digest: CommitOrEmpty = ""
     changed: Flag = False
-    bytes: Count = 0
     sources: Mapping[Host, Count] = field(default_factory=dict)
     broken: tuple[Words, ...] = ()
-    problems: tuple[Words, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -234,8 +232,8 @@ def _copy(work: Work, cache: Cache, teller: Teller) -> Result:
     way = pull.Way(work.host, work.addresses, work.rate)
     with alone():
         came = pull.pull(cache, of, files, way, tell=lambda done: teller.at(done, size), note=teller.note)
-    changed = place(cache, of, partial_of(cache, of.revision), work.ref)
-    return Result(of.revision, of.digest, changed, came, {work.host: came} if came else {})
+    changed = caches.place(cache, of, refs_of(of, work.ref))
+    return Result(of.revision, of.digest, changed, {work.host: came} if came else {})
 
 
 def _take_out(cache: Cache, of: Manifest, file: File) -> None:
@@ -264,10 +262,6 @@ def alone(lock: str = LOCK) -> Iterator[None]:
         os.close(handle)
 
 
-def partial_of(cache: Cache, revision: str) -> str:
-    return str(cache.partial(revision) / "blobs")
-
-
 def _obtain(work: Work, cache: Cache, teller: Teller) -> Result:
     """The files of a model, verified and visible here, and its manifest for the others."""
     if work.way == IMPORT and os.path.isfile(work.source):
@@ -277,7 +271,7 @@ def _obtain(work: Work, cache: Cache, teller: Teller) -> Result:
         changed = any(one.changed for one in read_)
         if work.ref != of.revision:
             changed |= caches.point(cache, of.name, work.ref or "main", of.revision)
-        return Result(of.revision, of.digest, changed, of.size)
+        return Result(of.revision, of.digest, changed)
     if work.way == DOWNLOAD:
         listing = hub.ask(work.name, work.revision or work.ref, work.environment)
         client = hub.client(work.python, work.environment, work.user)
@@ -288,8 +282,7 @@ def _obtain(work: Work, cache: Cache, teller: Teller) -> Result:
         choice = there.choose(work.pickle)
         teller.phase("reading", sum(there.sizes[path] for path in choice.paths))
         of = importing.bring(cache, there, choice, tell=teller.add)
-    changed = place(cache, of, partial_of(cache, of.revision), work.ref or "main")
-    return Result(of.revision, of.digest, changed, of.size)
+    return Result(of.revision, of.digest, caches.place(cache, of, refs_of(of, work.ref or "main")))
 
 
 def _export(work: Work, cache: Cache, teller: Teller) -> Result:
@@ -297,16 +290,12 @@ def _export(work: Work, cache: Cache, teller: Teller) -> Result:
     models = [(name, revision) for name, _at, revision in (word.partition("@") for word in work.name.split())]
     teller.phase("writing", sum(one.size for one in caches.kept(cache) if (one.name, one.revision) in models))
     archive.write(cache, models, work.source, teller.add)
-    return Result(changed=True, bytes=os.path.getsize(work.source))
+    return Result(changed=True)
 
 
-def place(cache: Cache, of: Manifest, partial: str, ref: str) -> bool:
-    refs = [ref] if ref and ref != of.revision else []
-    changed = caches.place(cache, of, whole=partial if partial and os.path.isdir(partial) else "", refs=refs)
-    caches.drop_partial(cache, of.revision)
-    with contextlib.suppress(OSError, SparkError), folders.inside(cache.home, (folders.OWN,)) as own:
-        os.rmdir("partial", dir_fd=own)  # preflight takes it for a download that has begun
-    return changed
+def refs_of(of: Manifest, ref: str) -> list[str]:
+    """What it is to be known as, beside its commit."""
+    return [ref] if ref and ref != of.revision else []
 
 
 def _check(work: Work, cache: Cache, teller: Teller) -> Result:

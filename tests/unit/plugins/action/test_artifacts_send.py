@@ -78,11 +78,11 @@ def send(node: Node, model: Path, home: Path, check: bool = False, **options: ob
 def test_a_model_is_sent_in_pieces(node: Node, model: Path, tmp_path: Path) -> None:
     sent = send(node, model, tmp_path / "home")
     assert sent["changed"] and sent["result"]["digest"], sent
-    assert sent["result"]["bytes"] == sum(map(len, CONTENT.values()))
+    assert sent["sent"] == sum(map(len, CONTENT.values()))
     assert look.held(Cache(str(tmp_path / "home")), NAME, "").state == look.WHOLE
     assert len([one for one in node.steps if "take" in one]) == 2  # of 15,000 bytes
     again = send(node, model, tmp_path / "home")
-    assert not again["changed"] and again["result"]["bytes"] == 0
+    assert not again["changed"] and again["sent"] == 0
 
 
 def test_looking_and_checking_ask_no_node(node: Node, model: Path, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_what_was_sent_before_the_connection_was_lost_is_not_sent_again(
     assert lost["failed"] and "the connection is lost" in lost["msg"]
     node.dies_at = 0
     sent = send(node, model, tmp_path / "home")
-    assert sent["changed"] and sent["result"]["bytes"] == sum(map(len, CONTENT.values())) - artifacts_send.AT_ONCE
+    assert sent["changed"] and sent["sent"] == sum(map(len, CONTENT.values())) - artifacts_send.AT_ONCE
 
 
 def test_what_is_wrong_is_said_with_where(

@@ -30,10 +30,10 @@ LARGE = model_manifest.file("model-00001-of-00002.safetensors", CONTENT["model-0
 @pytest.fixture
 def full(tmp_path: Path) -> Cache:
     there = Cache(str(tmp_path / "full"))
-    caches.place(there, MADE, str(model_manifest.blobs(there.partial(REVISION))), ["main"])
-    more = model_manifest.blobs(there.partial(NEXT.revision), {"more.safetensors": b"c" * 9})
-    caches.place(there, NEXT, str(more))
-    caches.place(there, COPY, str(model_manifest.blobs(there.partial(COPY.revision))), ["main"])
+    more = {"more.safetensors": b"c" * 9}
+    for manifest, came, refs in ((MADE, CONTENT, ["main"]), (NEXT, more, []), (COPY, CONTENT, ["main"])):
+        model_manifest.blobs(there.partial(manifest.revision) / "blobs", came)
+        caches.place(there, manifest, refs)
     return there
 
 

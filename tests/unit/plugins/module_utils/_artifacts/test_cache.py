@@ -32,8 +32,13 @@ def blob(path: str) -> str:
 @pytest.fixture
 def cache(tmp_path: Path) -> Cache:
     there = Cache(str(tmp_path / "home"))
-    assert caches.place(there, MADE, str(model_manifest.blobs(there.partial(REVISION))), ["main"])
+    arrived(there)
+    assert caches.place(there, MADE, ["main"])
     return there
+
+
+def arrived(cache: Cache) -> Path:
+    return model_manifest.blobs(cache.partial(REVISION) / "blobs")
 
 
 def content(cache: Cache, revision: str = REVISION) -> dict[str, bytes]:
@@ -48,7 +53,7 @@ def test_it_is_there_as_the_hub_s_own_client_would_have_it(cache: Cache) -> None
     assert caches.revision(cache, NAME) == REVISION
     assert model_files.look(NAME, "", {"HF_HOME": cache.home, "HF_HUB_OFFLINE": "1"}).where == model_files.CACHE
     assert caches.read(cache, NAME, REVISION) == MADE
-    assert not list(cache.partial(REVISION).iterdir())
+    assert not cache.partial(REVISION).parent.exists()
 
 
 def test_a_second_time_changes_nothing(cache: Cache) -> None:
@@ -59,7 +64,8 @@ def test_everybody_may_read_it_whatever_the_umask(tmp_path: Path) -> None:
     there = Cache(str(tmp_path / "home"))
     before = os.umask(0o077)
     try:
-        caches.place(there, MADE, str(model_manifest.blobs(there.partial(REVISION))))
+        arrived(there)
+        caches.place(there, MADE)
     finally:
         os.umask(before)
     for path in (tmp_path / "home/hub").rglob("*"):
@@ -67,23 +73,18 @@ def test_everybody_may_read_it_whatever_the_umask(tmp_path: Path) -> None:
             assert path.stat().st_mode & 0o777 == (0o755 if path.is_dir() else 0o644)
 
 
-@pytest.mark.parametrize("depth", range(3))
+@pytest.mark.parametrize("depth", range(4))
 def test_a_directory_of_what_arrived_that_has_become_a_link_is_not_followed(tmp_path: Path, depth: int) -> None:
-    there, way = Cache(str(tmp_path / "home")), ("sparkmatrix", "partial", REVISION)
-    whole = model_manifest.blobs(there.partial(REVISION))
+    there, way = Cache(str(tmp_path / "home")), ("sparkmatrix", "partial", REVISION, "blobs")
+    arrived(there)
     at = Path(there.home, *way[: depth + 1])
     at.rename(tmp_path / "elsewhere")
     at.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(SparkError, match="is no directory"):
-        caches.place(there, MADE, str(whole))
+        caches.place(there, MADE)
     assert len(list(tmp_path.joinpath("elsewhere", *way[depth + 1 :]).iterdir())) == len(
         [1 for one in MADE.files if one.size]
     )
-
-
-def test_what_arrived_lies_below_the_cache_and_nowhere_else(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="elsewhere"):
-        caches.place(Cache(str(tmp_path / "home")), MADE, str(model_manifest.blobs(tmp_path / "elsewhere")))
 
 
 def test_a_warm_check_reads_nothing(cache: Cache) -> None:
@@ -96,7 +97,8 @@ def test_a_warm_check_of_many_files_is_quick(tmp_path: Path) -> None:
     many = model_manifest.manifest({f"model-{number:05}.safetensors": b"%d" % number for number in range(100)})
     there = Cache(str(tmp_path / "home"))
     contents = {one.path: b"%d" % number for number, one in enumerate(many.files)}
-    caches.place(there, many, str(model_manifest.blobs(there.partial(REVISION), contents)))
+    model_manifest.blobs(there.partial(REVISION) / "blobs", contents)
+    caches.place(there, many)
     began = time.process_time()
     assert check.warm(there, many).whole
     assert time.process_time() - began < 0.5
@@ -138,10 +140,10 @@ def test_a_repaired_file_takes_the_place_of_the_broken_one(cache: Cache) -> None
     path = cache.blob(NAME, blob(LARGE))
     with path.open("rb") as engine:
         path.open("ab").write(b"x")
-        whole = cache.partial(REVISION)
-        whole.mkdir(parents=True, exist_ok=True)
+        whole = cache.partial(REVISION) / "blobs"
+        whole.mkdir(parents=True)
         (whole / path.name).write_bytes(CONTENT[LARGE])
-        assert caches.place(cache, MADE, str(whole))
+        assert caches.place(cache, MADE)
         assert len(engine.read()) == len(CONTENT[LARGE]) + 1  # who has it open keeps what he had
     assert check.warm(cache, MADE).whole
     assert content(cache) == CONTENT
@@ -166,16 +168,16 @@ def test_a_link_that_is_missing_is_made_again(cache: Cache) -> None:
 
 def test_nothing_is_placed_that_does_not_fit(tmp_path: Path) -> None:
     there = Cache(str(tmp_path / "home"))
-    whole = model_manifest.blobs(there.partial(REVISION))
     with pytest.raises(SparkError, match="is not there"):
         caches.place(there, MADE)
+    whole = arrived(there)
     (whole / blob(LARGE)).write_bytes(b"short")
     with pytest.raises(SparkError, match=r"has 5 bytes of \d+\..*repaired"):
-        caches.place(there, MADE, str(whole))
+        caches.place(there, MADE)
     (whole / blob(LARGE)).unlink()
     there.blob(NAME, blob(LARGE)).write_bytes(b"x" * len(CONTENT[LARGE]))
     with pytest.raises(SparkError, match="is not what it should be"):
-        caches.place(there, MADE, str(whole))
+        caches.place(there, MADE)
     assert caches.read(there, NAME, REVISION) is None
     assert not check.check(there, MADE).whole
 
@@ -184,12 +186,12 @@ def test_nothing_is_placed_that_does_not_fit(tmp_path: Path) -> None:
 def test_a_directory_that_is_a_link_leads_root_nowhere(tmp_path: Path, part: str) -> None:
     there, trap = Cache(str(tmp_path / "home")), tmp_path / "trap"
     trap.mkdir()
-    whole = model_manifest.blobs(there.partial(REVISION))
+    arrived(there)
     place = tmp_path / "home" / part
     place.parent.mkdir(parents=True, exist_ok=True)
     place.symlink_to(trap)
     with pytest.raises(SparkError, match="is no directory"):
-        caches.place(there, MADE, str(whole))
+        caches.place(there, MADE)
     assert not list(trap.iterdir())
 
 
@@ -227,7 +229,8 @@ def second(cache: Cache) -> None:
     """Another revision, with one more file."""
     more = model_manifest.manifest({**CONTENT, "more.safetensors": b"c" * 9}, revision=OTHER)
     extra = {"more.safetensors": b"c" * 9}
-    caches.place(cache, more, str(model_manifest.blobs(cache.partial(OTHER), extra)), ["next"])
+    model_manifest.blobs(cache.partial(OTHER) / "blobs", extra)
+    caches.place(cache, more, ["next"])
 
 
 def test_a_revision_goes_and_leaves_what_others_have(cache: Cache) -> None:
@@ -318,7 +321,8 @@ def test_what_the_service_user_has_put_where_a_copy_arrives_is_gone(service: Cac
 
 
 def test_what_the_service_user_says_was_verified_is_read(service: Cache) -> None:
-    caches.place(service, MADE, str(model_manifest.blobs(service.partial(REVISION))), ["main"])
+    arrived(service)
+    caches.place(service, MADE, ["main"])
     own = Path(service.home, "sparkmatrix")
     assert {path.stat().st_uid for path in (own, *own.rglob("*"))} == {0}
     known = {path.relative_to(own): path.read_bytes() for path in own.rglob("*.json")}

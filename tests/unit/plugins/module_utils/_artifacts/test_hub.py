@@ -259,7 +259,7 @@ def brought(listing: hub.Listing, tmp_path: pathlib.Path):
 
 
 def place(cache: Cache, made: Any) -> bool:
-    return caches.place(cache, made, str(cache.partial(made.revision) / "blobs"), ["main"])
+    return caches.place(cache, made, ["main"])
 
 
 def test_what_arrives_is_verified_and_becomes_a_manifest(brought: Any) -> None:

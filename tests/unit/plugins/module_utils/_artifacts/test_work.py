@@ -60,7 +60,7 @@ def seed(tmp_path):
         files.append(File(path, len(content), made.sha256, made.sha256))
         place.rename(whole / made.sha256)
     of = Manifest(NAME, COMMIT, tuple(files), "test")
-    caches.place(cache, of, str(whole), ["main"])
+    caches.place(cache, of, ["main"])
     return cache, of
 
 
@@ -88,7 +88,7 @@ def test_a_model_comes_to_a_node_and_is_whole_there(tmp_path):
     assert seen.size == seen.there == of.size
     assert not os.path.exists(os.path.dirname(cache.partial(COMMIT)))
     again = copied(tmp_path, of)
-    assert (again.changed, again.bytes) == (False, 0)
+    assert (again.changed, again.sources) == (False, {})
 
 
 def test_a_broken_file_alone_is_mended(tmp_path, _here):
@@ -120,6 +120,7 @@ def test_a_broken_file_is_not_taken_out_through_a_link(tmp_path, way):
     cache, of = seed(tmp_path)
     breaks(cache, of)
     elsewhere, at = tmp_path / "elsewhere", pathlib.Path(cache.home, *way)
+    at.mkdir(exist_ok=True)
     at.rename(elsewhere)
     at.symlink_to(elsewhere)
     before = sorted(elsewhere.rglob("*"))
@@ -291,5 +292,5 @@ def test_what_an_interrupted_copy_has_left_does_not_replace_what_has_come_since(
     begun.write_bytes(b"half")
     shutil.copytree(f"{cache.home}/hub", f"{own.home}/hub", symlinks=True)
     own.blob(NAME, of.files[0].blob).unlink()
-    assert copied(tmp_path, of).bytes == of.files[0].size
+    assert copied(tmp_path, of).sources == {"seed": of.files[0].size}
     assert content(own) == CONTENT and look.held(own, NAME, "").state == look.WHOLE
