@@ -274,13 +274,6 @@ def test_a_playbook_says_what_it_changes_and_how_to_undo_it(path: pathlib.Path) 
     assert set(re.findall(r"--tags (\w+)", undo)) <= set(LAYERS)
 
 
-def test_a_playbook_without_a_way_back_is_refused(tmp_path: pathlib.Path) -> None:
-    path = tmp_path / "new.yml"
-    path.write_text("---\n# Changes: everything.\n- hosts: all\n")
-    with pytest.raises(SystemExit, match="Undo"):
-        make_docs.undo_of(path)
-
-
 def test_what_holds_the_invariants_is_there() -> None:
     """By path and not by link: who has the archive alone has no tests."""
     named = re.findall(r"`((?:tests|molecule)/[\w./-]+\.\w+)`", (ROOT / "docs/architecture.md").read_text())

@@ -341,35 +341,6 @@ def test_a_command_is_one_that_exists(command: Command) -> None:
     assert by_hand == set() or command.marks == "run=by-hand", command.place
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        "ansible-playbook playbooks/start.yml -i inventories/nobodys",
-        "ansible-playbook playbooks/begin.yml -i inventories/mine",
-        "ansible-playbook site.yml -i inventories/mine --tags fabrik",
-        "ansible-playbook site.yml -i inventories/mine --diffs",
-        "ansible-playbook site.yml -i inventories/mine -e engine_recipes=qwen3-8b",
-        "ansible-playbook site.yml -i inventories/mine -e engine_recipe=qwen3-9b",
-        f"ssh spark1 sudo {NODE_PROGRAM} state",
-        "ssh spark1 sudo cat /etc/sparkmatrix/engine-keys.env",
-        "journalctl -u sparkmatrix-motor",
-        """curl http://x/ -d '{"model": "qwen3-235b-a22b-gptq-int4"}'""",
-        "uvx sparkmatrix begin",
-        "sparkmatrix up --diffs",
-        "sparkmatrix run qwen3-9b",
-        "sparkmatrix env --closed",
-        "sparkmatrix logs --follows",
-        "sparkmatrix ansible begin --check",
-        "sparkmatrix -i inventories/nobodys status",
-        "make tests",
-        "reboot",
-    ],
-)
-def test_a_command_that_does_not_exist_is_noticed(wrong: str) -> None:
-    with pytest.raises(AssertionError):
-        every(wrong)
-
-
 # --- output ----------------------------------------------------------------------------------------------------------
 
 

@@ -224,28 +224,6 @@ def test_no_answer_of_a_machine_decides_whom_ansible_talks_to():
     assert {one[2] for one in found} == set(MADE_HERE), "a reason that is needed no more"
 
 
-@pytest.mark.parametrize(
-    "task",
-    [
-        "{name: a, set_fact: {ansible_host: '{{ seen.connection[2] }}'}}",
-        "{name: a, ansible.builtin.set_fact: {between: '{{ seen.x }}'}, vars: {ansible_port: '{{ between }}'}}",
-        "{name: a, delegate_to: '{{ hostvars[x].seen.y }}', ansible.builtin.ping: {}}",
-        "{name: a, add_host: {name: '{{ item }}'}, loop: '{{ seen.results }}'}",
-        "{name: a, add_host: '{{ one | combine({}) }}', loop: '{{ seen.z }}', loop_control: {loop_var: one}}",
-        "{hosts: all, remote_user: '{{ seen.user }}'}",
-        "{name: a, ping: {}, vars: {ansible_port: '{{ x.seen.ansible_facts.y }}'}}",
-        "{hosts: '{{ hostvars.x.seen.y }}', tasks: []}",
-        "{name: a, set_fact: {'{{ which }}': '{{ seen.y }}'}}",
-        "{name: a, set_fact: 'ansible_host={{ seen.y }}'}",
-        "{name: a, include_vars: '{{ seen.path }}'}",
-        "{name: a, set_fact: {between: '{{ item }}'}, loop: '{{ seen.z }}', vars: {ansible_host: '{{ between }}'}}",
-    ],
-)
-def test_an_answer_that_decides_it_is_found(task):
-    tasks = [{"name": "look", "register": "seen"}, {"block": [yaml.safe_load(task)]}]
-    assert {one[2] for one in connections_from_results({"x.yml": tasks})} >= {"seen"}
-
-
 def test_a_task_with_a_secret_is_kept_out_of_the_log():
     """Those that make, copy or remove one, and what a module returns as ``secret``; who only looks gets none."""
     secret = re.compile(r"'call': 'secret'|\.secret\b")
@@ -298,14 +276,6 @@ def test_a_rule_that_a_line_is_excused_from_is_one_that_the_contributing_guide_e
     assert {rule for rule, *_prefixes in used} == set(links) and {one for _, *some in used for one in some} == {
         *prefixes
     }
-
-
-def test_a_line_that_is_excused_from_another_rule_is_found():
-    task = "- name: One\n  ping:\n  register: y # noqa: no-handler\n- name: Two\n  register: spark_z\n"
-    assert excused(task) == [("no-handler", ["y"])]
-    facts = "- name: One # noqa: a[b]\n  ansible.builtin.set_fact:\n    spark_x: 1\n    other: 2\n  when: x\n"
-    assert excused(facts) == [("a[b]", ["spark_x", "other"])]
-    assert excused("a_b: # noqa: c\n  - name: d\n    e: f\n") == [("c", ["a_b"])]
 
 
 def test_notes_of_two_layers_are_not_put_together_without_a_space():

@@ -12,8 +12,3 @@ import pytest
 def test_a_page_is_that_of_the_code(name):
     text = (make_docs.ROOT / name).read_text()
     assert text == make_docs.PAGES[name](text), "run make docs"
-
-
-def test_a_page_without_its_marks_is_refused():
-    with pytest.raises(SystemExit, match=r"preflight\.md"):
-        make_docs.preflight_page("no marks")

@@ -81,16 +81,3 @@ def test_without_a_python_that_fits_one_sentence_says_what_to_install(make, tmp_
     )
     assert len(done.stderr.splitlines()) == 1
     assert not asked(tmp_path)
-
-
-def test_a_python_without_venv_is_said_once(make):
-    done = make("3.13", venvs=False)
-    assert done.returncode == 1
-    assert "install the package python3.13-venv" in done.stderr
-    assert "Ansible needs" not in done.stderr
-
-
-def test_the_tests_say_which_python_they_need(make):
-    done = make("3.13", words=("all",))
-    assert done.returncode == 1
-    assert "The tests need Python 3.11 or 3.12, and this machine has 3.13.9" in done.stderr

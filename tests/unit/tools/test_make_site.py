@@ -54,11 +54,3 @@ def test_what_is_wrong_fails_the_build(tmp_path: pathlib.Path, front: str, page:
         (source / page).write_text("# Lost\n")
     with pytest.raises(SystemExit, match=found):
         make_site.render(source, tmp_path / "site")
-
-
-def test_what_a_style_would_fetch_is_found(tmp_path: pathlib.Path) -> None:
-    (tmp_path / "x.css").write_text("@font-face { src: url(//fonts.example.com/a.woff) }")
-    (tmp_path / "x.html").write_text(
-        '<link rel="canonical" href="https://example.com/"><a href="https://example.com">a</a>'
-    )
-    assert make_site.fetched_from_elsewhere(tmp_path) == ["x.css: url(//fonts.example.com/a.woff"]

@@ -119,34 +119,11 @@ def test_everything_that_is_wrong_at_once():
     assert "plans" not in result
 
 
-def test_warnings_are_shown():
-    hosts = {f"spark{rank + 1}": {"spark_fabric": fact(rank, 2)} for rank in range(2)}
-    result = plan(hosts, venv_requirements=["vllm", "ray[default]==2.60.0"])
-    assert "It is asked itself" in result["warnings"][0]
-
-
 def test_a_plan_without_machines():
     result = plan({"spark1": {}, "spark2": {"spark_fabric": "torn"}}, plan_only=True)
     assert set(result["plans"]) == {"spark1", "spark2"}
     assert result["summary"][-2:] == [engine_report.ASSUMED, engine_report.MORE]
     assert result["plans"]["spark1"]["here"][0]["memory"]["assumed"]
-
-
-def test_a_planned_fabric_is_enough_for_printing():
-    hosts = {f"spark{rank + 1}": {"spark_fabric": fact(rank, 2, "planned")} for rank in range(2)}
-    result = plan(hosts, plan_only=True)
-    assert not any("no machine was asked" in line for line in result["summary"])
-    assert plan(hosts, plan_only=True, plan_details=True)["summary"][-1].startswith("Command: ")
-
-
-def test_a_refusal_tells_what_is_known():
-    result = plan({f"spark{rank + 1}": {} for rank in range(2)}, recipe="llama-3.1-405b-awq", plan_only=True)
-    assert result["failed"]
-    assert "the model does not fit" in result["msg"]
-    assert result["msg"].splitlines()[:2] == [
-        "Does not fit: llama-3.1-405b-awq on 2 machines, 97.3 of 121.6 GiB of memory each.",
-        "The engine plan was refused, and nothing was started:",
-    ]
 
 
 def test_the_models_own_files(tmp_path):
@@ -158,26 +135,6 @@ def test_the_models_own_files(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {"total_size": 4000}}))
     assert plan(hosts, model_files=str(tmp_path))["plans"]["spark1"]["here"][0]["memory"]["weights"] == 2000
-
-
-@pytest.mark.parametrize(("word", "expert"), [("true", True), ("false", False), ("auto", False)])
-def test_experts(word, expert):
-    hosts = {f"spark{rank + 1}": {"spark_fabric": fact(rank, 2)} for rank in range(2)}
-    assert plan(hosts, expert_parallel=word)["plans"]["spark1"]["here"][0]["parallel"]["expert"] is expert
-
-
-def test_several_services():
-    hosts = {f"spark{rank + 1}": {"spark_fabric": fact(rank, 2)} for rank in range(2)}
-    services = [
-        {"name": "chat", "nodes": ["spark1"], "recipe": "qwen3-8b", "context": "8192"},
-        {"name": "oss", "nodes": ["spark2"], "recipe": "gpt-oss-120b", "port": 8001},
-    ]
-    result = plan(hosts, services=services)
-    assert [item["model"] for item in result["plans"]["spark1"]["services"]] == ["qwen3-8b", "gpt-oss-120b"]
-    assert result["plans"]["spark2"]["services"] == [], "only the head has the gateway"
-    argv = result["plans"]["spark1"]["here"][0]["engine"]["command"]["options"]
-    assert argv[argv.index("--max-model-len") + 1] == "8192"
-    assert list(result["sbatch"]) == ["refused"]
 
 
 def test_several_services_are_refused_all_at_once():

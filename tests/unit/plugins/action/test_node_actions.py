@@ -97,20 +97,6 @@ def test_doctor_gets_every_finding_with_its_check_and_no_refusal():
     assert judge(hosts, phase="hosts", layers=["verify"])["failed"]
 
 
-def test_a_tag_that_no_layer_has():
-    assert "no layer 'fabrik'" in judge({"spark1": {"spark_rank": 0}}, run_tags=["fabrik"])["msg"]
-    assert "To run in spite" not in judge({"spark1": {"spark_rank": 0}}, run_tags=["fabrik"])["msg"]
-
-
-def test_infos_are_told_apart():
-    hosts = {"spark_1": {"spark_rank": 0}}
-    result = judge(hosts, severity={"names": "info"}, layers=["fabric"])
-    assert not result.get("failed")
-    assert "warnings" not in result
-    assert result["infos"][0].startswith("spark_1: the inventory name is no valid host name")
-    assert result["findings"][0]["severity"] == "info"
-
-
 def test_a_refusal_tells_the_notes_too():
     hosts = {"spark_1": {"spark_rank": 5}}
     result = judge(hosts, severity={"names": "info"}, layers=["fabric"])
@@ -137,11 +123,6 @@ def test_the_request_alone():
     assert "inventory x.yml: there is no such file or folder" in empty["msg"]
 
 
-def test_an_empty_group():
-    variables = {"hostvars": {}, "groups": {}}
-    assert "no host in the group 'sparks'" in act(preflight, {"phase": "inventory", "layers": []}, variables)["msg"]
-
-
 def test_whom_to_reach_and_who_was_reached():
     def hosts(rank, address, **values):
         interfaces = [{"name": "enP7s7", "addresses": [{"address": address, "prefix": 24}]}]
@@ -157,30 +138,6 @@ def test_whom_to_reach_and_who_was_reached():
     two["spark1"]["__preflight_reach"] = {"unreached": [lost]}
     refused = judge(two, phase="hosts", layers=["access"])["msg"]
     assert "spark2: its management address 10.9.0.2 is not reached from spark1 (timed out)" in refused
-
-
-def test_the_machines():
-    node = {"uid": 0, "systemd": True, "kernel": "a", "machine": {"is_gb10": True}, "arch": "aarch64"}
-    node["memory"] = {}
-    hosts = {
-        "spark1": {"spark_rank": 0, "spark_node_info": {"node": node}},
-        "spark2": {"spark_rank": 1, "spark_node_info": {"node": {**node, "kernel": "b"}}},
-        "spark3": {"spark_rank": 2, "spark_node_info": {"unreachable": True, "msg": "Connection timed out"}},
-        "spark4": {
-            "spark_rank": 3,
-            "spark_node_info": {"msg": "odd", "module_stderr": "x\nsudo: a password is required\n"},
-        },
-    }
-    result = judge(hosts, phase="hosts", layers=["fabric"], severity={"commands": "skip"})
-    assert "  1. spark3: the machine could not be read: Connection timed out. " in result["msg"]
-    assert "Is the machine on" in result["msg"]
-    assert "  2. spark4: the machine could not be read: odd (sudo: a password is required). " in result["msg"]
-    assert len(result["msg"].splitlines()) == 3  # those that the failure kept from being asked are no finding
-    assert result["warnings"][0].startswith("spark1, spark2: different versions of the kernel: a on spark1")
-    result = judge(hosts, phase="hosts", layers=["plan"])
-    assert "spark1 /etc/ansible/facts.d/sparkmatrix.fact: there is no fabric fact" in result["msg"]
-    hosts["spark2"] |= {"spark_node_info": {"skipped": True}, "__preflight_answer": {"unreachable": True, "msg": "off"}}
-    assert "spark2: the machine could not be read: off" in judge(hosts, phase="hosts", layers=["plan"])["msg"]
 
 
 def test_a_broken_checkout(monkeypatch):

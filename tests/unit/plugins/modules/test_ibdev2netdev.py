@@ -72,23 +72,6 @@ def test_everything_that_is_returned_is_documented(sysfs: SysfsTree) -> None:
     assert set(documented["cages"]["contains"]) == set(result["cages"][0])
 
 
-@pytest.mark.parametrize(
-    ("args", "expected"),
-    [
-        ({"driver": "mlx5_core", "state": "active"}, ["rocep1s0f0", "roceP2p1s0f0"]),
-        ({"state": "down"}, ["rocep1s0f1", "roceP2p1s0f1"]),
-        ({"name": "enP2*"}, ["roceP2p1s0f0", "roceP2p1s0f1"]),
-        ({"driver": "rdma_rxe"}, ["rxe0"]),
-    ],
-)
-def test_filters_leave_the_cages_alone(sysfs: SysfsTree, args: dict[str, str], expected: list[str]) -> None:
-    sysfs.spark(cabled={0}).rxe()
-    result = run(**args)
-    assert [device["rdma_device"] for device in result["devices"]] == expected
-    assert [len(cage["halves"]) for cage in result["cages"]] == [2, 2]
-    assert result["reason"] is None
-
-
 def test_a_filter_that_matches_nothing(sysfs: SysfsTree) -> None:
     result = run(name="nothing") if sysfs.spark() else {}
     assert (result["devices"], result["reason"]) == ([], "filtered")
@@ -159,8 +142,3 @@ def test_the_command_is_missing(sysfs: SysfsTree) -> None:
     result, failed = run_module(ibdev2netdev, {"source": "command"})
     assert failed
     assert result["msg"] == "the tool ibdev2netdev is not installed. Use source: sysfs, which needs no tool."
-
-
-@pytest.mark.parametrize("args", [{"state": "up"}, {"source": "tool"}, {"sysfs_root": "/sys"}])
-def test_wrong_arguments(args: dict[str, str]) -> None:
-    assert run_module(ibdev2netdev, args)[1]

@@ -99,40 +99,6 @@ def test_everything_twice(lab: Path) -> None:
     assert second["interfaces"][PORT]["state"] == EVERYTHING_STATE
 
 
-def test_there_and_back(lab: Path) -> None:
-    run(**EVERYTHING)
-    result, failed = run(**{name: STATE[name] for name in ("trust", "pfc")})
-    assert not failed
-    assert result["interfaces"][PORT]["state"] == STATE
-
-
-def test_purge(lab: Path) -> None:
-    args = {"trust": "dscp", "dscp2prio": {"26": 3, "48": 6}, "dscp2prio_purge": True}
-    result, failed = run(**args)
-    assert not failed
-    assert result["interfaces"][PORT]["state"]["dscp2prio"] == {"26": 3, "48": 6}
-    assert run(**args)[0]["changed"] is False
-
-
-def test_diff(lab: Path) -> None:
-    (shown,) = run(trust="dscp", dscp2prio={"26": 4}, diff=True, check=True)[0]["diff"]
-    before, after = shown["before"], shown["after"]
-    assert shown["before_header"] == PORT
-    assert {name: after[name] for name in before if before[name] != after[name]} == {
-        "trust": "dscp",
-        "dscp2prio": {
-            "priority 0": "0,1,2,3,4,5,6,7",
-            "priority 1": "8,9,10,11,12,13,14,15",
-            "priority 2": "16,17,18,19,20,21,22,23",
-            "priority 3": "24,25,27,28,29,30,31",
-            "priority 4": "26,32,33,34,35,36,37,38,39",
-            "priority 5": "40,41,42,43,44,45,46,47",
-            "priority 6": "48,49,50,51,52,53,54,55",
-            "priority 7": "56,57,58,59,60,61,62,63",
-        },
-    }
-
-
 def test_a_failure_takes_everything_back(lab: Path) -> None:
     """The second port refuses its last setting, after the first port was set whole and the second in part."""
     store(lab, PORT, dscp={"26": 5})
@@ -219,16 +185,3 @@ def test_refused(lab: Path, options: dict[str, Any], message: str) -> None:
         result, failed = run(check=check, **options)
         assert (failed, result["msg"]) == (True, message)
         assert not result.get("changed")
-
-
-def test_nothing_named(lab: Path) -> None:
-    assert run_module(mlnx_qos)[0]["msg"] == "one of the following is required: interfaces, profile"
-
-
-def test_all_interfaces_are_looked_at_before_one_is_changed(lab: Path) -> None:
-    result, failed = run(interfaces=[PORT, "lo", "enp9s0"], pfc=PFC3)
-    assert failed
-    assert [problem["device"] for problem in result["problems"]] == ["lo", "enp9s0"]
-    assert "enp9s0: there is no such interface" in result["msg"]
-    assert (result["changed"], result["interfaces"][PORT]["state"]) == (False, STATE)
-    assert list(lab.iterdir()) == []

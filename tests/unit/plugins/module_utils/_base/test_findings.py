@@ -5,12 +5,9 @@ from __future__ import annotations
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import (
     Finding,
-    SparkError,
-    errors,
     infos,
     refusal,
     sentence,
-    warnings,
 )
 
 CABLE = Finding("spark3", "no cable in either cage", "Plug the cable", device="rocep1s0f0")
@@ -30,35 +27,12 @@ def test_a_message_says_where_what_and_what_to_do(parts, text):
     assert sentence(*parts) == text
 
 
-def test_an_error_keeps_its_parts():
-    error = SparkError("broken", "spark1", "Mend it")
-    assert (error.found, error.where, error.remedy, str(error)) == (
-        "broken",
-        "spark1",
-        "Mend it",
-        "spark1: broken. Mend it.",
-    )
-
-
 def test_a_refusal_lists_every_error_and_no_warning():
     assert refusal("Refused:", [CABLE, SLOW, CABLE]).splitlines() == [
         "Refused:",
         "  1. spark3 rocep1s0f0: no cable in either cage. Plug the cable.",
         "  2. spark3 rocep1s0f0: no cable in either cage. Plug the cable.",
     ]
-
-
-def test_findings_are_sorted_by_severity():
-    assert errors([CABLE, SLOW]) == [CABLE]
-    assert warnings([CABLE, SLOW]) == [SLOW]
-    assert SLOW.as_dict() == {
-        "host": "spark1",
-        "found": "link at 100 Gb/s",
-        "remedy": "Force 200G on the switch",
-        "device": "",
-        "severity": "warning",
-        "why": "",
-    }
 
 
 def test_the_reason_stands_between_finding_and_remedy():

@@ -89,10 +89,3 @@ def test_reading_says_what_cannot_be_read(raised: Exception, why: str) -> None:
         raise raised
     assert (refused.value.found, refused.value.where) == (f"it is damaged ({why})", "/a/file")
     assert refused.value.remedy == "Delete it"
-
-
-def test_reading_lets_others_pass() -> None:
-    with pytest.raises(KeyboardInterrupt), json_text.Reading("it is damaged"):
-        raise KeyboardInterrupt
-    with json_text.Reading("it is damaged"):
-        pass

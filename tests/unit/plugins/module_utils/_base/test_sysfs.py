@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sysfs as base_sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from hypothesis import given
-from hypothesis import strategies as st
 from sysfs_tree import SysfsTree
 
 
@@ -99,19 +97,6 @@ def test_refusals_that_a_user_can_repair(
     assert all(word in str(raised.value) for word in words)
 
 
-def test_the_descriptor_is_closed_after_a_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "attribute").write_text("1")
-    before = len(os.listdir("/proc/self/fd"))
-
-    def refuse(*_args: object) -> None:
-        raise OSError(errno.EINVAL, "Invalid argument")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "read", refuse)
-        assert base_sysfs.read_text(tmp_path / "attribute") is None
-    assert len(os.listdir("/proc/self/fd")) == before
-
-
 def test_a_file_that_is_too_long_is_no_attribute(tmp_path: Path) -> None:
     (tmp_path / "huge").write_bytes(b"x" * (base_sysfs.LIMIT_BYTES + 1))
     with pytest.raises(SparkError, match="longer than 65536 bytes") as raised:
@@ -128,15 +113,6 @@ def test_directories(tmp_path: Path) -> None:
     for nothing in (tmp_path / "missing", tmp_path / "x", "nul\0byte"):
         assert base_sysfs.names(nothing) is None
         assert base_sysfs.numbers(nothing) == []
-
-
-def test_a_directory_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_args: object) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    monkeypatch.setattr(os, "listdir", refuse)
-    with pytest.raises(SparkError, match="Permission denied"):
-        base_sysfs.names(tmp_path)
 
 
 def test_links(tmp_path: Path) -> None:
@@ -178,21 +154,3 @@ def test_which_source(sysfs: SysfsTree, source: str, tool: str | None, class_the
 def test_the_tool_is_asked_for_and_missing(sysfs: SysfsTree) -> None:
     with pytest.raises(SparkError, match=r"the tool show_gids is not installed\. Use source: sysfs"):
         base_sysfs.use_command("command", sysfs.root, None, "show_gids")
-
-
-@given(st.lists(st.text(st.characters(codec="utf-8"), max_size=12), max_size=8))
-def test_any_names_can_be_ordered(names: list[str]) -> None:
-    ordered = sorted(set(names), key=base_sysfs.natural)
-    ordered.reverse()
-    assert sorted(set(names), key=base_sysfs.natural) == ordered[::-1]
-
-
-@given(st.integers(-(10**18), 10**18))
-def test_every_number_is_read_back(number: int) -> None:
-    assert base_sysfs.to_int(str(number)) == number
-    assert base_sysfs.to_int(hex(abs(number))) == abs(number)
-
-
-@given(st.text(max_size=30))
-def test_any_text_is_a_number_or_not(text: str) -> None:
-    assert base_sysfs.to_int(text) is None or int(text, 0 if "x" in text.lower() else 10) == base_sysfs.to_int(text)

@@ -159,10 +159,6 @@ def test_figures_of_vllm(fixtures):
     assert (failed.requests, failed.failed, failed.output_rate) == (4, 4, 0)
 
 
-def test_drafts_are_counted():
-    assert generator.repetition({"spec_decode_acceptance_rate": 61.5}).acceptance == 0.615
-
-
 def test_the_mean_of_nothing_is_no_number():
     """Python writes it into JSON, and the controller would refuse the whole answer for it."""
     found = generator.repetition(json.loads('{"num_prompts": 2, "output_throughput": NaN, "p99_ttft_ms": Infinity}'))
@@ -172,18 +168,6 @@ def test_the_mean_of_nothing_is_no_number():
 @pytest.mark.parametrize("line", ["{", "[]", '{"num_prompts": "many"}', "null"])
 def test_figures_that_are_none(line):
     assert "not understood" in generator.read(line).broken
-
-
-def test_a_server_of_another_address_family():
-    words = generator.words(replace(LOAD, target=replace(LOAD.target, host="fd00::1")), 1, 8)
-    assert words[:2] == ["--base-url", "http://[fd00::1]:8000"]
-
-
-def test_options_that_only_some_models_need():
-    load = with_generator(tokenizer_mode="mistral", remote_code=True)
-    words = generator.words(replace(load, goodput=("ttft:2000", "tpot:100")), 1, 8)
-    assert words[words.index("--tokenizer-mode") :][:3] == ["--tokenizer-mode", "mistral", "--trust-remote-code"]
-    assert words[-3:] == ["--goodput", "ttft:2000", "tpot:100"]
 
 
 def test_in_a_container_the_key_is_named_and_not_told(monkeypatch):

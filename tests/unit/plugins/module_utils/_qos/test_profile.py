@@ -18,8 +18,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed impor
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import port as qos_port
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import profile as qos_profile
 from ansible_collections.sparkmatrix.cluster.plugins.modules import mlnx_qos
-from hypothesis import given
-from hypothesis import strategies as st
 from module_runner import run_module
 
 HALVES = ["enP2p1s0f0np0", "enp1s0f0np0"]
@@ -326,22 +324,6 @@ def test_a_damaged_record(text):
 )
 def test_device_unit(name, unit):
     assert qos_profile.device_unit(name) == unit
-
-
-NAMES = st.text("abcABC012_.-", min_size=1, max_size=15).filter(lambda name: name not in (".", "..") and name[0] != "-")
-
-
-@given(st.lists(NAMES, unique=True, max_size=4))
-def test_wanted_text_comes_back(names):
-    assert qos_profile.parse_wanted(qos_profile.wanted_text("roce", names)) == ("roce", tuple(sorted(names)))
-    assert qos_profile.parse_wanted(None) == ("none", ())
-
-
-@given(NAMES, NAMES)
-def test_unit_names_are_unambiguous_and_plain(one, other):
-    assert (qos_profile.escape(one) == qos_profile.escape(other)) == (one == other)
-    assert "-" not in qos_profile.escape(one)
-    assert "/" not in qos_profile.escape(one)
 
 
 # -- the module

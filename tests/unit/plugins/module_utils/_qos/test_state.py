@@ -10,8 +10,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import state as qos_state
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos.state import DEFAULT_DSCP2PRIO, QosState, Wanted
-from hypothesis import given
-from hypothesis import strategies as st
 
 OFF = (0,) * 8
 FACTORY = QosState(dcbx="os", trust="pcp", pfc=OFF)
@@ -111,13 +109,3 @@ def test_back_to_an_earlier_state() -> None:
     for before, after in ((FACTORY, mixed), (mixed, FACTORY), (mixed, DSCP), (DSCP, mixed)):
         want = qos_state.as_wanted(before, qos_state.changes(after, before))
         assert qos_state.target(after, want, "eth0") == before
-
-
-@given(st.dictionaries(st.text() | st.integers(), st.text() | st.integers() | st.none() | st.lists(st.none())))
-def test_any_dscp_map_gives_a_result_or_one_clear_error(values: dict[Any, Any]) -> None:
-    try:
-        want = qos_state.wanted({"dscp2prio": values}, "eth0")
-    except SparkError as error:
-        assert error.found.startswith("dscp2prio entry ")
-    else:
-        assert all(0 <= dscp <= 63 and 0 <= priority <= 7 for dscp, priority in (want.dscp2prio or {}).items())

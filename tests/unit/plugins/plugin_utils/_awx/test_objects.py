@@ -100,18 +100,6 @@ def test_drift_is_told_and_mended(awx):
     assert without_ids(state(awx.api)) == without_ids(before)
 
 
-def test_a_node_that_somebody_added_to_our_workflow_is_taken_out(awx):
-    before = state(awx.api)
-    given = {
-        "identifier": "mine",
-        "workflow_job_template": awx.api.named("workflow_job_templates", "Sparks: Undo with approval")["id"],
-        "unified_job_template": awx.api.named("job_templates", "Sparks: Undo")["id"],
-    }
-    awx.api.create(NODES, given)
-    assert awx.run().changed == ["workflow_job_template_node mine of Sparks: Undo with approval"]
-    assert state(awx.api) == before
-
-
 def test_removal_leaves_what_others_made(awx):
     theirs = Api(playbooks=PLAYBOOKS)
     organization = awx.api.named("organizations", "Default")["id"]
@@ -131,62 +119,12 @@ def test_removal_leaves_what_others_made(awx):
     assert without_ids(state(awx.api)) == without_ids(state(theirs))
 
 
-@pytest.mark.parametrize("awx_state", ["present", "absent"])
-@pytest.mark.parametrize(
-    "settings",
-    [{"awx_project_url": "https://git.example.com/other.git"}, {"awx_inventory_file": "inventories/other/hosts.yml"}],
-)
-def test_a_second_cluster_of_the_same_name_neither_changes_nor_removes_the_first(awx, awx_state, settings):
-    before = state(awx.api)
-    assert ": of another cluster" in awx.run(awx_state=awx_state, **settings).refused
-    assert state(awx.api) == before
-
-
 def test_a_cluster_of_the_same_name_in_another_organization_is_left_alone(awx):
     awx.api.create("organizations", {"name": "Lab"})
     before = state(awx.api)
     assert awx.run(awx_organization="Lab", awx_state="absent").changed == []
     assert "was not made by this playbook" in awx.run(awx_organization="Lab").refused
     assert state(awx.api) == before
-
-
-@pytest.mark.parametrize(
-    ("resource", "given", "says"),
-    [
-        ("job_templates", {"name": "mine", "project": ("projects", "Sparks: project"), "playbook": "playbooks/site.yml",
-                           "ask_inventory_on_launch": True}, "job template mine"),
-        ("schedules", {"name": "mine", "unified_job_template": ("job_templates", "Sparks: Verify"),
-                       "rrule": "DTSTART:20260101T000000Z RRULE:FREQ=DAILY;INTERVAL=1"}, "schedule mine"),
-        ("credentials", {"name": "mine", "credential_type": ("credential_types", "Sparks: API key")},
-         "credential mine"),
-    ],
-)  # fmt: skip
-def test_nothing_is_removed_that_others_have_built_on(awx, resource, given, says):
-    awx.api.create(
-        resource,
-        {name: awx.api.named(*value)["id"] if isinstance(value, tuple) else value for name, value in given.items()},
-    )
-    before = state(awx.api)
-    refused = awx.run(awx_state="absent").refused
-    assert says in refused and "it was not made by this playbook, and uses the" in refused
-    assert state(awx.api) == before
-    assert awx.run().changed == []
-
-
-def test_a_node_of_somebody_elses_workflow_keeps_our_template(awx):
-    mine = awx.api.create("workflow_job_templates", {"name": "mine"})
-    template = awx.api.named("job_templates", "Sparks: Verify")["id"]
-    awx.api.create(NODES, {"identifier": "one", "workflow_job_template": mine["id"], "unified_job_template": template})
-    assert "node one of workflow mine" in awx.run(awx_state="absent").refused
-
-
-def test_what_bears_our_name_and_not_our_mark_is_left_alone(empty):
-    organization = empty.api.named("organizations", "Default")["id"]
-    empty.api.create("inventories", {"name": "Sparks: machines", "organization": organization})
-    before = state(empty.api)
-    refused = empty.run().refused
-    assert "inventory Sparks: machines" in refused and "[sparkmatrix.cluster: Sparks of Default]" in refused
-    assert state(empty.api) == before
 
 
 def test_a_template_that_is_no_longer_in_the_data_goes(awx):
@@ -206,31 +144,3 @@ def test_a_new_playbook_is_fetched_before_its_template_is_made(made, monkeypatch
     api.revision = 1
     done = Awx(api, monkeypatch).run()
     assert "job_template Sparks: Plan" in done.changed
-
-
-def test_what_is_not_set_or_not_there_is_refused(empty):
-    refused = empty.run(awx_image="", awx_project_url="").refused
-    assert "awx_image and awx_project_url: not set" in refused and "awx_inventory_file" not in refused
-    assert "it is not in AWX" in empty.run(awx_instance_group="one").refused
-    group = empty.api.create("instance_groups", {"name": "one", "max_concurrent_jobs": 4})
-    assert "its maximum of concurrent jobs is 4" in empty.run(awx_instance_group="one").refused
-    empty.api.objects["instance_groups"][group["id"]]["max_concurrent_jobs"] = 1
-    assert not empty.run(awx_instance_group="one").refused
-    (template, *_others) = empty.api.objects["job_templates"].values()
-    assert template["prevent_instance_group_fallback"] is True
-
-
-@pytest.mark.parametrize(
-    ("resource", "given", "status"),
-    [
-        ("job_templates", {"nmae": "x"}, 400),
-        ("job_templates", {"name": "x", "forks": "25"}, 400),
-        ("job_templates", {"name": "x", "project": 4711}, 400),
-        ("job_templates", {"name": "x", "job_type": "dry"}, 400),
-        ("inventories", {"name": "x"}, 400),
-        ("no_such_thing", {"name": "x"}, 404),
-    ],
-)
-def test_the_server_refuses_what_awx_refuses(resource, given, status):
-    assert Api().answer("POST", f"/api/v2/{resource}/", {}, given, TOKEN)[0] == status
-    assert Api().answer("GET", "/api/v2/projects/", {}, {}, "")[0] == 401

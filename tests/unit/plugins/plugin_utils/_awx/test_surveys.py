@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._awx import surveys
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.variables import Variable
-from awx_api import RefusedError, check_survey
+from awx_api import check_survey
 
 VARIABLES = {
     one.name: one
@@ -46,17 +46,3 @@ def test_a_question_may_differ_or_be_a_whole_one():
     assert question(variable="engine_recipe", default="")["required"] is True
     own = {"type": "text", "required": False, "default": "", "question_description": "One."}
     assert question(variable="node_fingerprint", **own)["question_name"] == "Node fingerprint"
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"default": "many", "variable": "engine_context"},
-        {"choices": "", "variable": "os_update_reboot"},
-        {"default": "sometimes", "variable": "os_update_reboot"},
-        {"type": "number", "variable": "engine_context", "required": True},
-    ],
-)
-def test_what_awx_would_not_take_is_noticed(wrong):
-    with pytest.raises(RefusedError):
-        question(**wrong)

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import drift
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import drifting
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.layers import LAYERS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import CHECKS, RULES, SYMPTOMS
+
+# Not among the faults of fixtures/rules.txt: tests of verdicts have them.
+OF_VERDICTS = {"nccl_no_interface", "tree_on_ring", "requests_failed", "regression", "speculation_rejected"}
+OF_DRIFT = {"not_looked_at"}
+
+
+def test_every_rule_is_found_in_a_fault_that_tests_know(fixtures: Path):
+    found = set(re.findall(r"\w+", (fixtures / "rules.txt").read_text()))
+    assert set(RULES) - found == OF_VERDICTS | OF_DRIFT
 
 
 def test_a_rule_has_its_texts_and_stands_once():

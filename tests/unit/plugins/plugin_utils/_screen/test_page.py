@@ -51,10 +51,6 @@ def test_what_changed_nothing_is_one_line():
     ]
 
 
-def test_a_play_that_does_nothing_is_not_shown():
-    assert run(("One", 1, *every("skipped")))[0].startswith("Done in")
-
-
 def test_a_change_names_step_things_nodes_and_seconds():
     lines = run(
         ("sparkmatrix.cluster.fabric : apply | Place the file", 62, *every("changed", what=("/etc/a", "/etc/b"))),
@@ -239,18 +235,6 @@ def test_a_terminal_breaks_sentences_and_nothing_that_is_copied(line, rows):
     assert page.folded(line, 1000) == [line]
 
 
-def test_all_but_diffs_may_be_broken():
-    lines = [*page.message("Memory: 97 GiB\nTable  of  columns"), *page.message("of one", "spark1")]
-    assert all(line.fold for line in lines)
-    clock = Clock()
-    screen = Page(clock=clock)
-    screen.play("Play", FOUR)
-    screen.task("Step")
-    screen.result(Result("spark1", "changed", diffs=(Diff("/f", ("+x",)),)))
-    folds = {line.text.split()[0]: line.fold for line in screen.end({}, False, "~/x.log")}
-    assert folds == {"Play": False, "changed": True, "/f": False, "+x": False, "Done": True}
-
-
 def test_what_ansible_says_of_its_own_folder_on_a_machine_is_known():
     """It is left out of the screen by its words."""
     (said,) = (
@@ -317,11 +301,6 @@ def test_names_of_nodes(hosts, among, text):
     assert page.span_of(hosts, among) == text
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0.4, "0 s"), (59.6, "1 min 0 s"), (3725, "1 h 2 min")])
-def test_spans(seconds, text):
-    assert page.span(seconds) == text
-
-
 @pytest.mark.parametrize(
     ("result", "text"),
     [
@@ -354,10 +333,6 @@ def test_what_changed(result, names):
     assert page.changed_things(result) == names
 
 
-def test_many_things_are_counted():
-    assert page.some(["/etc/a" * 5, "/etc/b" * 5, "/etc/c" * 5]) == f"{'/etc/a' * 5}, {'/etc/b' * 5} and 1 more"
-
-
 def test_diffs_of_modules():
     found = page.diffs([{"before": "a\nb\n", "after": {"x": 1}, "after_header": "/f"}, {"before": "", "after": ""}], 2)
     assert found == (Diff("/f", ("@@ -1,2 +1,3 @@", "-a", "-b", "+{", '+ "x": 1', "+}")),)
@@ -383,11 +358,6 @@ def test_what_is_said_of_several_hosts_is_said_once():
     assert page.merged(unknown, FOUR) == "spark1, spark2: no address of spark1.local (and spark2.local)"
     assert page.merged(f"{unknown}\nspark3: I am spark3", FOUR).endswith("\nspark3: I am spark3")
     assert page.merged("spark1  0  1: table\n\nend", FOUR) == "spark1  0  1: table\n\nend"
-
-
-def test_messages_of_any_shape():
-    assert page.spoken(["a", ["b"]]) == "a\nb"
-    assert page.spoken({"a": 1}) == '{\n  "a": 1\n}'
 
 
 @pytest.mark.parametrize(
