@@ -141,7 +141,7 @@ class Foreign:
         kinds: list[dict[str, str]] = [{}, {}, {}]
         for path, text in files.items():
             kinds[0 if path.endswith(".yaml") else 1 if path.endswith(".nmconnection") else 2][path] = text
-        found = netplan.conflicts(kinds[0], self.interfaces, self.renderer)
+        found = netplan.conflicts(kinds[0], self.interfaces)
         ours = netplan.render(self.interfaces, self.renderer)
         own, manager = {item.netdev: item.nic for item in self.interfaces}, self.renderer == "NetworkManager"
         return [

@@ -104,37 +104,25 @@ class Conflict:
     asked: bool = False  # whether it changes anything, netplan says best: :func:`_fabric.reading.changes`
 
 
-def definition_of(item: Interface, renderer: str) -> dict[str, Any]:
-    """What our file says about an interface, as :func:`read` returns it. ``optional``, because a Spark's ConnectX-7 may
-    be absent at boot and must not delay it."""
-    # Before every profile that fits the interface by its driver, by a pattern or as any other.
-    first = {"passthrough": {"connection.autoconnect-priority": "'999'"}}
-    return {
-        "renderer": renderer,
-        "optional": "true",
-        "dhcp4": "false",
-        "dhcp6": "false",
-        "accept-ra": "false",
-        "link-local": [],
-        "mtu": str(item.mtu),
-        "addresses": [item.address],
-        **({"networkmanager": first} if renderer == "NetworkManager" else {}),
-    }
-
-
 def render(interfaces: Sequence[Interface], renderer: str = "networkd") -> str:
-    """The text of our file."""
+    """The text of our file. ``optional``, because a Spark's ConnectX-7 may be absent at boot and must not delay it."""
     lines = [_HEADER + "network:", "  version: 2", "  ethernets:"]
     for item in interfaces:
-        lines.append(f"    {item.netdev}:")
-        lines += [f"      {key}: {_flow(value)}" for key, value in definition_of(item, renderer).items()]
+        lines += [
+            f"    {item.netdev}:",
+            f"      renderer: {renderer}",
+            "      optional: true",
+            "      dhcp4: false",
+            "      dhcp6: false",
+            "      accept-ra: false",
+            "      link-local: []",
+            f"      mtu: {item.mtu}",
+            f"      addresses: [{item.address}]",
+        ]
+        if renderer == "NetworkManager":
+            # Before every profile that fits the interface by its driver, by a pattern or as any other.
+            lines.append("      networkmanager: {passthrough: {connection.autoconnect-priority: '999'}}")
     return "\n".join(lines) + "\n"
-
-
-def _flow(value: Any) -> str:
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{key}: {_flow(item)}' for key, item in value.items())}}}"
-    return f"[{', '.join(value)}]" if isinstance(value, list) else str(value)
 
 
 # --- other people's files --------------------------------------------------------------------------------------------
@@ -294,18 +282,17 @@ def words(value: Any) -> Iterator[str]:
         yield str(value)
 
 
-def conflicts(files: Mapping[str, str], interfaces: Iterable[Interface], renderer: str = "networkd") -> list[Conflict]:
-    """What keeps our file from meaning what it says. ``files``: text of every netplan file by path, ours is ignored."""
+def conflicts(files: Mapping[str, str], interfaces: Iterable[Interface]) -> list[Conflict]:
+    """What may keep our file from meaning what it says. ``files``: text of every netplan file by path, ours is
+    ignored."""
     found, mine = [], list(interfaces)
     networks = {path: read(path, text) for path, text in sorted(lasting(files).items(), key=_in_order) if path != FILE}
     for interface in mine:
-        ours = definition_of(interface, renderer)
         for path, network in networks.items():
             for definition in definitions(path, network, interface.nic):
-                reason, asked = _objection(definition, interface, ours, _order(path) > _order(FILE))
-                if reason:
-                    remedy = _remedy(definition, network, [item.nic for item in mine])
-                    found.append(Conflict(interface.netdev, path, reason, remedy, definition.needless, asked))
+                reason, asked = _objection(definition, interface)
+                remedy = _remedy(definition, network, [item.nic for item in mine])
+                found.append(Conflict(interface.netdev, path, reason, remedy, definition.needless, asked))
     return found
 
 
@@ -318,8 +305,8 @@ def _in_order(item: tuple[str, str]) -> str:
     return _order(item[0])
 
 
-def _objection(definition: Definition, wanted: Interface, ours: Mapping[str, Any], later: bool) -> tuple[str, bool]:
-    """What is wrong, or nothing, and whether netplan has to say that it has an effect."""
+def _objection(definition: Definition, wanted: Interface) -> tuple[str, bool]:
+    """What is wrong, and whether netplan has to say that it has an effect."""
     if definition.other:
         return definition.other, False
     foreign = [address for address in definition.addresses if _same(address) != _same(wanted.address)]
@@ -330,32 +317,8 @@ def _objection(definition: Definition, wanted: Interface, ours: Mapping[str, Any
     if definition.match:
         text = f"its definition {definition.id!r} also matches {wanted.netdev}, and only one of the two can apply"
         return text, not definition.manager
-    said = {key: value for key, value in definition.settings.items() if _counts(key, value, wanted.netdev, ours)}
-    over = [_shown(key, said[key]) for key in said if key in ours and later and _plain(said[key]) != _plain(ours[key])]
-    more = [_shown(key, said[key]) for key in said if key not in ours]
-    if over:
-        return f"it sets {', '.join([*over, *more])} for {wanted.netdev} and is read after ours", True
-    return (
-        (f"it sets {', '.join(more)} for {wanted.netdev}, which netplan joins with ours", True) if more else ("", True)
-    )
-
-
-def _counts(key: str, value: Any, netdev: str, ours: Mapping[str, Any]) -> bool:
-    """Whether a key may change what ours means. Addresses and match are looked at before."""
-    if key in ("match", "addresses") or (key, value) == ("set-name", netdev) or not value:
-        return key == "link-local"
-    # Options of DHCP count with dhcp4 or dhcp6 alone; no is netplan's default, but for what the adapter does itself.
-    dhcp = key.startswith("dhcp") and key not in ("dhcp4", "dhcp6")
-    spoken = key in ours or key == "activation-mode" or key.endswith("-offload")
-    return not dhcp and (spoken or _plain(value) != "false")
-
-
-def _plain(value: Any) -> str:
-    """The same for what netplan takes for the same."""
-    if isinstance(value, (Mapping, list)):
-        return str(sorted(map(str, value)))
-    text = str(value).lower()
-    return "true" if text in ("true", "yes", "on", "y") else "false" if text in ("false", "no", "off", "n") else text
+    said = ", ".join(_shown(key, value) for key, value in definition.settings.items() if key != "match")
+    return f"it sets {said} for {wanted.netdev}, which netplan joins with ours", True
 
 
 def _shown(key: str, value: Any) -> str:
