@@ -22,6 +22,7 @@ import verdicts
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbors import Heard, Neighbors
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import types as fabric_types
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
 from sim import faults
@@ -65,7 +66,7 @@ def declared(topology: str, nodes: int) -> list[str]:
     return written
 
 
-def plan(item: Topology, injected: Sequence[faults.Fault], *, declare: bool) -> fabric_plan.Plan:
+def plan(item: Topology, injected: Sequence[faults.Fault], *, declare: bool) -> fabric_types.Plan:
     topology, nodes, named, _rails = item
     lab = faults.wanted(topology, nodes, injected)
     findings: list[Finding] = []
@@ -80,7 +81,7 @@ def plan(item: Topology, injected: Sequence[faults.Fault], *, declare: bool) -> 
             "rdma": found.rdma,
             "neighbors": heard(lab, host),
         }
-        inputs[host] = fabric_plan.node_input(host, raw, findings)
+        inputs[host] = fabric_types.node_input(host, raw, findings)
     assert not findings, findings
     settings = fabric_plan.Settings(
         topology=named if declare else "auto",

@@ -18,7 +18,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.apply 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH, FabricFact, dump
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.hosts_names import hosts_lines
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings, plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Settings
 from fabric_inputs import spark
 from fake_node import FakeNode
 

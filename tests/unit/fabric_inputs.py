@@ -18,7 +18,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2
     cages,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbors import Heard, Neighbors
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import NodeInput, Plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import NodeInput, Plan
 from rules import Found, of_findings
 
 GUID = "4cbb:4703:0000:0001"

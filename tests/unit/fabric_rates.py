@@ -12,7 +12,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.bandwidth import Look, Measured, Part
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact, Rail
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import verify as fabric_verify
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.bandwidth import Schedule, schedule
 from sysfs_tree import gid_of
 
@@ -77,7 +77,7 @@ def fabric(count: int) -> dict[str, FabricFact]:
 def scheduled(facts: Mapping[str, FabricFact], ready: Mapping[str, Look] | None = None, **changes: Any) -> Schedule:
     options: dict[str, Any] = {"changed": False, "forks": 64, "first_port": 18515, "everything": True, **changes}
     looks = ready or dict.fromkeys(facts, look())
-    return schedule("always", facts, paths=fabric_plan.paths(facts), ready=looks, **options)
+    return schedule("always", facts, paths=fabric_verify.paths(facts), ready=looks, **options)
 
 
 def port(device: str, **changes: Any) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types 
     NodeInput,
     Port,
     about,
+    columns,
     everywhere,
 )
 
@@ -80,22 +81,22 @@ def _order(nodes: Nodes, ports: Iterable[Port]) -> tuple[Port, ...]:
 # --- what was heard --------------------------------------------------------------------------------------------------
 
 
-class _Groups:
-    """Disjoint sets. A member is a (node, cage), or ("", system name) for a switch."""
+class Groups:
+    """Disjoint sets of nodes, or of (node, cage) and ("", system name) for a switch."""
 
     def __init__(self) -> None:
-        self.of: dict[tuple[str, Any], list[tuple[str, Any]]] = {}
+        self.of: dict[Any, list[Any]] = {}
 
-    def add(self, member: tuple[str, Any]) -> list[tuple[str, Any]]:
+    def add(self, member: Any) -> list[Any]:
         return self.of.setdefault(member, [member])
 
-    def join(self, one: tuple[str, Any], other: tuple[str, Any]) -> None:
+    def join(self, one: Any, other: Any) -> None:
         first, second = self.add(one), self.add(other)
         if first is not second:
             first += second
             self.of.update(dict.fromkeys(second, first))
 
-    def sets(self) -> list[list[tuple[str, Any]]]:
+    def sets(self) -> list[list[Any]]:
         return list({id(members): members for members in self.of.values()}.values())
 
 
@@ -104,7 +105,7 @@ class _Ears:
 
     def __init__(self, nodes: Nodes) -> None:
         self.nodes = nodes
-        self.groups = _Groups()
+        self.groups = Groups()
         self.sources: dict[Port, str] = {}
         self.systems: dict[Port, str] = {}
         self.foreign: dict[Port, set[str]] = {}
@@ -519,5 +520,4 @@ def cable_map(nodes: Nodes, links: Sequence[Link], used: set[Port] | None) -> li
                     "" if used is None or port in used else "not used",
                 )
             )
-    widths = [max((len(row[column]) for row in rows), default=0) for column in range(4)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+    return columns(rows)

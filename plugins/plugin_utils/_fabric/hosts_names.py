@@ -10,12 +10,12 @@ ring each neighbour reaches a node at another address, so the same name means di
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Mapping
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import is_address
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.addresses import network_of
 
 _MDNS_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.local")
 
@@ -27,7 +27,7 @@ def hosts_lines(facts: Mapping[str, FabricFact]) -> tuple[list[str], dict[str, l
     """
     ordered = sorted((fact for fact in facts.values() if fact.rails), key=lambda fact: fact.rank)
     names = labels([fact.host for fact in ordered])
-    subnets = {frozenset(_subnets(fact)) for fact in ordered}
+    subnets = {frozenset(map(network_of, fact.rails)) for fact in ordered}
     if len(subnets) <= 1:
         return [line for fact in ordered for line in seen_from(ordered[0], fact, names[fact.host])], {}
     return [], {
@@ -49,9 +49,9 @@ def local_lines(facts: Mapping[str, FabricFact], logins: Mapping[str, str]) -> l
 
 def seen_from(here: FabricFact, there: FabricFact, name: str) -> list[str]:
     """One line per address at which ``here`` reaches ``there``; none when the fabric does not lead there."""
-    mine = set(_subnets(here))
+    mine = set(map(network_of, here.rails))
     rails = sorted(there.rails, key=lambda rail: rail.index)
-    reached = [rail.address for rail in rails if _subnet(rail.address, rail.prefix) in mine]
+    reached = [rail.address for rail in rails if network_of(rail) in mine]
     main = there.cluster_address if there.cluster_address in reached else next(iter(reached), "")
     return [
         f"{address} {name}-fabric {name}-fabric{number}" if address == main else f"{address} {name}-fabric{number}"
@@ -68,11 +68,3 @@ def labels(hosts: list[str]) -> dict[str, str]:
 
 def _label(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9-]+", "-", name).strip("-") or "node"
-
-
-def _subnet(address: str, prefix: int) -> str:
-    return str(ipaddress.IPv4Interface(f"{address}/{prefix}").network)
-
-
-def _subnets(fact: FabricFact) -> list[str]:
-    return [_subnet(rail.address, rail.prefix) for rail in fact.rails]

@@ -2,8 +2,8 @@
 
 """The fabric plan: from what every node found to one fabric fact per node, or to all reasons why not.
 
-:func:`plan` comes before any change, :func:`verify` after it, with what the nodes then measured. Both are pure and run
-once per play on the controller. The parts: see ``_fabric.types``.
+:func:`plan` comes before any change, :func:`.verify.verify` after it, with what the nodes then measured. Both are pure
+and run once per play on the controller. The parts: see ``_fabric.types``.
 """
 
 from __future__ import annotations
@@ -31,37 +31,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types 
     Port,
     Settings,
     about,
+    columns,
     everywhere,
     has_errors,
-    missing_nodes,
-    node_input,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.verify import (
-    ALL_PAIRS_UP_TO,
-    Measured,
-    paths,
-    peers,
-    verdict,
-    verify,
-)
-
-__all__ = [
-    "ALL_PAIRS_UP_TO",
-    "Measured",
-    "NodeInput",
-    "Plan",
-    "Settings",
-    "judge_cables",
-    "judge_settings",
-    "missing_nodes",
-    "node_input",
-    "paths",
-    "peers",
-    "plan",
-    "summary",
-    "verdict",
-    "verify",
-]
 
 RDMA_HEADERS = 96  # bytes that mlx5 leaves for headers when it derives the RDMA MTU from the interface's
 
@@ -397,7 +370,4 @@ def summary(facts: Mapping[str, FabricFact]) -> list[str]:
                     f"{rail.link_gbps:g}" if rail.link_gbps else "?",
                 )
             )
-    if len(rows) > 1:
-        widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
-        lines += ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
-    return lines
+    return lines + (columns(rows) if len(rows) > 1 else [])

@@ -7,7 +7,7 @@ schedule and its verdict."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import ports
@@ -38,10 +38,16 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import firewall as fabric_firewall
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import hosts_names as fabric_names
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import publish as fabric_publish
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import rdma_verdicts as verdicts
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.discovery import discovery
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Measured, Plan, Settings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import (
+    Plan,
+    Settings,
+    missing_nodes,
+    node_input,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.verify import Measured, paths
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.verify import verify as judge_pings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._firewall import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules import limits
 
@@ -53,6 +59,8 @@ NODE = {
     "network": reader_of(Network),
     "rdma": reader_of(Rdma),
 }
+TAKEN_BACK = "The configuration of before this run is active again."
+NOTHING_CHANGED = "This run had changed no interface, so nothing was taken back."
 FACTS = {"type": "dict", "required": True}  # per host the fabric fact, as the planner fabric returns it
 
 
@@ -69,9 +77,9 @@ def discover(options: Options) -> dict[str, Any]:
 
 
 def plan(options: Options) -> dict[str, Any]:
-    findings = fabric_plan.missing_nodes(options["sparks"], options["nodes"])
+    findings = missing_nodes(options["sparks"], options["nodes"])
     nodes = {
-        host: fabric_plan.node_input(host, {**raw, "neighbors": options["heard"][host]}, findings)
+        host: node_input(host, {**raw, "neighbors": options["heard"][host]}, findings)
         for host, raw in options["nodes"].items()
     }
     managed = {host: {node.management_address: ownership.MANAGEMENT} for host, node in nodes.items()}
@@ -115,13 +123,28 @@ def verify(options: Options) -> dict[str, Any]:
         for host, found in options["pings"].items()
     }
     # Not refused here: the facts say applying, and the role takes the change back before it fails.
-    return _judged(fabric_plan.verify(load_facts(options), measured, options["export_gid_index"], options["macs"]))
+    return _judged(judge_pings(load_facts(options), measured, options["export_gid_index"], options["macs"]))
 
 
 def publish(options: Options) -> dict[str, Any]:
-    return asdict(
-        fabric_publish.publish(options["plan"], options["compared"], options["applied"], options.get("verified"))
-    )
+    """Which fact counts at the end of a run: what later layers get (``facts``), what is written (``texts``, without
+    hosts whose file stays as it is), whose interfaces were ``changed``, and why the run is refused. Without
+    ``verified`` the run is in check mode."""
+    planned, compared, verified = options["plan"], options["compared"], options.get("verified")
+    changed = [host for host, result in options["applied"].items() if result.transaction]
+    if verified is None:
+        # A machine that is as planned has a fact with measured GIDs, which the plan cannot know.
+        same = {host for host, result in compared.items() if result.fact_applied}
+        kept = {host: was for host in same if not compared[host].changes for was in [compared[host].fact] if was}
+        facts = {host: kept[host].as_dict() if host in kept else fact for host, fact in planned["facts"].items()}
+        texts = {host: text for host, text in planned["texts"].items() if host not in same}
+        return {"facts": facts, "texts": texts, "changed": changed, "refusal": ""}
+    texts, refused = dict(verified["texts"]), verified["refusal"] or ""
+    if refused:
+        # A machine that took its change back has its previous fact again.
+        texts = {host: text for host, text in texts.items() if host not in changed}
+        refused += f"\nTaken back on {', '.join(changed)}: {TAKEN_BACK}" if changed else f"\n{NOTHING_CHANGED}"
+    return {"facts": dict(verified["facts"]), "texts": texts, "changed": changed, "refusal": refused}
 
 
 def _judged(made: Plan) -> dict[str, Any]:
@@ -139,7 +162,7 @@ def _shown(made: Plan) -> dict[str, Any]:
     return {
         **_judged(made),
         "topology": made.topology,
-        "paths": plain(fabric_plan.paths(made.facts)),
+        "paths": plain(paths(made.facts)),
         "hosts_lines": common,
         "own_hosts_lines": own,
         "firewall": fabric_firewall.rules(made.facts),
@@ -156,18 +179,18 @@ def schedule(options: Options) -> dict[str, Any]:
     facts = {host: require_applied(fact) for host, fact in options["facts"].items()}
     claims = {host: ownership.of_fact(fact) for host, fact in facts.items()}
     judged("The fabric cannot be measured like this:", ownership.conflicts(claims))
-    paths = fabric_plan.paths(facts)
+    own = paths(facts)
     made = bandwidth.schedule(
         options["test"],
         facts,
-        paths=paths,
+        paths=own,
         ready=options["looks"],
         changed=options["changed"],
         forks=options["forks"],
         first_port=ports.FABRIC_BANDWIDTH,
         everything=options["test"] == "everything",
     )
-    return dict(plain({**vars(made), "paths": paths}))
+    return dict(plain({**vars(made), "paths": own}))
 
 
 def judge(options: Options) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import cages
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.cable_map import Link
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.cable_map import Groups, Link
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import (
     CABLE_GBPS,
     RAILS,
@@ -155,21 +155,13 @@ def _say_same_cages(made: Layout, findings: list[Finding]) -> None:
 
 
 def _islands(hosts: Sequence[str], links: Iterable[Link]) -> list[list[str]]:
-    group = {host: host for host in hosts}
-
-    def root(host: str) -> str:
-        while group[host] != host:
-            host = group[host]
-        return host
-
-    for link in links:
-        first = root(link.hosts[0])
-        for host in link.hosts[1:]:
-            group[root(host)] = first
-    found: dict[str, list[str]] = {}
+    groups = Groups()
     for host in hosts:
-        found.setdefault(root(host), []).append(host)
-    return list(found.values())
+        groups.add(host)
+    for link in links:
+        for host in link.hosts[1:]:
+            groups.join(link.hosts[0], host)
+    return sorted((sorted(group, key=hosts.index) for group in groups.sets()), key=lambda group: hosts.index(group[0]))
 
 
 def _neighbors(links: Iterable[Link]) -> dict[str, set[str]]:

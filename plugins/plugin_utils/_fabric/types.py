@@ -148,3 +148,9 @@ def as_network(text: str) -> Network | None:
         return ipaddress.IPv4Network(text, strict=False)
     except ValueError:
         return None
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """One line for each row, for people."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]

@@ -45,15 +45,6 @@ def _chosen(ends: Sequence[End]) -> dict[str, list[End]]:
     return found
 
 
-def peers(facts: Mapping[str, FabricFact]) -> dict[str, list[str]]:
-    """Whom each node pings, over any of its halves, by rank."""
-    found: dict[str, set[str]] = {host: set() for host in facts}
-    for ends in _subnets(facts).values():
-        for host, others in _chosen(ends).items():
-            found[host].update(other for other, _rail in others)
-    return {host: sorted(names, key=lambda name: facts[name].rank) for host, names in found.items()}
-
-
 def paths(facts: Mapping[str, FabricFact]) -> dict[str, list[Path]]:
     """What each node pings (:class:`ping.Path`): every half to the peers in its subnet. Nodes that share
     no subnet do not ping each other."""

@@ -28,7 +28,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interf
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import avahi, etc_hosts
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings, plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Settings
 from fabric_change import BEGIN, END, NICS, NOTHING, OTHER, A, B, apply, verify, wanted
 from fabric_inputs import spark
 from fake_node import FakeNode, Killed

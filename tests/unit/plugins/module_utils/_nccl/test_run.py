@@ -25,7 +25,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run impo
     measure,
     ready,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings, plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Settings
 from engine_plans import node_plans, with_service
 from fabric_inputs import wired
 

@@ -15,7 +15,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import plan as access_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import management
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import types as fabric_types
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Settings
 from fabric_inputs import spark_ports
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -139,7 +140,7 @@ def planned(found: Mapping[str, Any]) -> tuple[Any, Any]:
         for rank, (host, seen) in enumerate(networks.items())
     }
     made = fabric_plan.plan(
-        {host: fabric_plan.node_input(host, node, findings) for host, node in raw.items()}, Settings()
+        {host: fabric_types.node_input(host, node, findings) for host, node in raw.items()}, Settings()
     )
     assert not findings and not made.refused, made.findings
     assert made.facts["spark1"].management_interface == "enP7s7"

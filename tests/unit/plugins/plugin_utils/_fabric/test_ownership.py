@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Settings
 from fabric_inputs import wired
 from planning import plan
 from ssh_keys import ssh_key

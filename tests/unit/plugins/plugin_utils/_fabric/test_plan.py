@@ -16,12 +16,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighb
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ping import Path, Probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import (
-    Measured,
-    Settings,
-    plan,
-    verify,
-)
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import types as fabric_types
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import verify as fabric_verify
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Settings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.verify import Measured, verify
 from fabric_inputs import linked, of_plan, ring, spark, spark_ports, sparks, wired
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -197,7 +196,7 @@ def test_our_own_addresses_are_no_overlap(interfaces: Any, routes: Any) -> None:
 
 
 def test_hosts_outside_the_run_are_named() -> None:
-    found = fabric_plan.missing_nodes(["a", "b", "c"], ["b"])
+    found = fabric_types.missing_nodes(["a", "b", "c"], ["b"])
     assert [finding.host for finding in found] == ["a", "c"]
     assert "without --limit" in str(found[0])
 
@@ -377,7 +376,7 @@ def raw(**changes: Any) -> dict[str, Any]:
 )
 def test_the_management_address_is_found(document: Any, address: str, interface: str) -> None:
     findings: list[Any] = []
-    node = fabric_plan.node_input("a", document, findings)
+    node = fabric_types.node_input("a", document, findings)
     assert not findings
     assert (node.management_address, node.management_interface) == (address, interface)
     assert (node.rank, len(node.cages), node.use_cages) == (1, 2, "auto")
@@ -394,33 +393,30 @@ def test_the_management_address_is_found(document: Any, address: str, interface:
 )
 def test_an_unknown_management_address_is_a_finding(document: Any) -> None:
     findings: list[Any] = []
-    fabric_plan.node_input("a", document, findings)
+    fabric_types.node_input("a", document, findings)
     assert "Set fabric_management_address for this host" in str(findings[0])
 
 
 def test_named_cages_become_numbers() -> None:
-    assert fabric_plan.node_input("a", raw(cages=["1"]), []).use_cages == (1,)
+    assert fabric_types.node_input("a", raw(cages=["1"]), []).use_cages == (1,)
     for wrong in (0, None, True, ["left"], [None]):
-        assert fabric_plan.node_input("a", raw(cages=wrong), []).use_cages == str(wrong)
+        assert fabric_types.node_input("a", raw(cages=wrong), []).use_cages == str(wrong)
 
 
 # --- peers, names ----------------------------------------------------------------------------------------------------
 
 
-def test_up_to_eight_nodes_everybody_pings_everybody() -> None:
-    facts = plan(sparks(8), Settings()).facts
-    found = fabric_plan.peers(facts)
-    assert all(set(chosen) == set(facts) - {host} for host, chosen in found.items())
-    paths = fabric_plan.paths(facts)["spark2"]
-    assert len(paths) == 14
-    assert paths[0] == Path(0, "enp1s0f0np0", "192.168.100.11", "spark1", "192.168.100.10", 9000)
+def peers(count: int) -> dict[str, set[str]]:
+    facts = plan(sparks(count), Settings()).facts
+    return {host: {path.peer for path in own} for host, own in fabric_verify.paths(facts).items()}
 
 
-def test_beyond_that_each_pings_its_neighbours_and_the_head() -> None:
-    facts = plan(sparks(12), Settings()).facts
-    found = fabric_plan.peers(facts)
-    assert found["spark5"] == ["spark1", "spark4", "spark6"]
-    assert found["spark1"] == ["spark2", "spark12"]
+def test_up_to_eight_nodes_everybody_pings_everybody_beyond_that_neighbours_and_head() -> None:
+    found = peers(8)
+    assert all(chosen == set(found) - {host} for host, chosen in found.items())
+    found = peers(12)
+    assert found["spark5"] == {"spark1", "spark4", "spark6"}
+    assert found["spark1"] == {"spark2", "spark12"}
     assert all(host in found[peer] or peer == "spark1" for host, chosen in found.items() for peer in chosen)
 
 
@@ -438,7 +434,7 @@ def measured(facts: Any) -> dict[str, Measured]:
     return {
         host: Measured(
             gids=[row for rail in fact.rails for row in table(rail.rdma_device, rail.netdev, rail.address)],
-            probes=[Probe(p.rail, p.peer, p.source, p.address, True) for p in fabric_plan.paths(facts)[host]],
+            probes=[Probe(p.rail, p.peer, p.source, p.address, True) for p in fabric_verify.paths(facts)[host]],
         )
         for host, fact in facts.items()
     }
@@ -590,7 +586,7 @@ NETDEVS = ("enp1s0f0np0", "enP2p1s0f0np0", "enp1s0f1np1", "enP2p1s0f1np1")
 
 
 def test_whom_a_half_pings_in_a_ring() -> None:
-    assert fabric_plan.paths(RING)["spark2"] == [
+    assert fabric_verify.paths(RING)["spark2"] == [
         Path(rail, NETDEVS[rail], source, peer, address, 9000)
         for rail, source, peer, address in (
             (0, "192.168.100.11", "spark1", "192.168.100.10"),
@@ -612,4 +608,4 @@ def test_cables_are_judged_without_settings() -> None:
     assert (good.topology, list(good.findings), good.facts) == ("ring", [], {})
     assert good.cable_map[0] == "spark1 cage 0 - spark3 cage 1  200 Gb/s  seen by the other end"
     for nodes, wanted in ((sparks(1), "auto"), (sparks(2), "ring")):
-        assert fabric_plan.judge_cables(nodes, Settings(topology=wanted)) == fabric_plan.Plan("", {}, [], ())
+        assert fabric_plan.judge_cables(nodes, Settings(topology=wanted)) == fabric_types.Plan("", {}, [], ())

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.apply import Outcome
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.publish import publish
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import planners
 from fabric_rates import fabric
 
 PLANNED = {"facts": {"a": {"plan": 1}, "b": {"plan": 2}}, "texts": {"a": "plan a", "b": "plan b"}}
@@ -20,6 +21,11 @@ def compared(**of_a: Any) -> dict[str, Outcome]:
 
 def verified(refusal: str | None) -> dict[str, Any]:
     return {"facts": {"a": {"gid": 3}, "b": {"gid": 3}}, "texts": {"a": "new a", "b": "new b"}, "refusal": refusal}
+
+
+def publish(planned: Any, before: Any, applied: Any, measured: Any) -> Any:
+    options = {"plan": planned, "compared": before, "applied": applied, "verified": measured}
+    return SimpleNamespace(**planners.publish(options))
 
 
 def test_a_fabric_that_works_is_written_everywhere() -> None:

@@ -26,16 +26,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighb
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ping import Probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import addresses
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import (
-    Measured,
-    Plan,
-    Settings,
-    judge_cables,
-    plan,
-    verify,
-)
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import verify as fabric_verify
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import judge_cables, plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.topology import edge_number
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Plan, Settings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.verify import Measured, verify
 from fabric_inputs import heard, linked, of_plan, ring, spark, sparks, wired
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -78,7 +73,7 @@ def check(made: Plan) -> None:
         for host, rail in own:
             assert not rail.edge or (len(own) == 2 and rail.neighbor == next(h for h, _rail in own if h != host))
     if len(made.facts) > 1:
-        for host, own_paths in fabric_plan.paths(made.facts).items():
+        for host, own_paths in fabric_verify.paths(made.facts).items():
             assert own_paths
             for path in own_paths:
                 mine = next(rail for rail in made.facts[host].rails if rail.index == path.rail)
@@ -216,7 +211,7 @@ def measured(made: Plan) -> dict[str, Measured]:
             gids=[Gid(r.rdma_device, 1, 3, gid_of(r.address), 2, r.netdev) for r in fact.rails],
             probes=[
                 Probe(path.rail, path.peer, path.source, path.address, True)
-                for path in fabric_plan.paths(made.facts)[host]
+                for path in fabric_verify.paths(made.facts)[host]
             ],
         )
         for host, fact in made.facts.items()
@@ -258,7 +253,7 @@ def test_a_ring_has_a_subnet_per_cable_and_half() -> None:
         "VLLM_HOST_IP": "10.0.0.1",
     }
     assert made.cable_map[0] == "spark1 cage 0 - spark3 cage 1  200 Gb/s  seen by the other end"
-    assert len(fabric_plan.paths(made.facts)["spark1"]) == 4
+    assert len(fabric_verify.paths(made.facts)["spark1"]) == 4
 
 
 def test_of_two_full_cables_one_is_used() -> None:

@@ -21,7 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import services as services_of_a_cluster
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.firewall import netdevs
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._firewall import port_filter as pf
 from fabric_inputs import wired
 from hypothesis import given

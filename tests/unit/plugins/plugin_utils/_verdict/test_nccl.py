@@ -13,7 +13,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.log impo
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.results import Results, Row
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run import Answer
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Size, Verdict
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import Settings, plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.limits import limits
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import nccl
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict.nccl import Judged, from_ranks, judge, lines
