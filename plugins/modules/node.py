@@ -115,8 +115,9 @@ def carried() -> None:
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl import run  # noqa: F401
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os import stabilization, update  # noqa: F401
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import reach  # noqa: F401
+    from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import observed  # noqa: F401
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support import capture  # noqa: F401
-    from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import observe, store  # noqa: F401
+    from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import store  # noqa: F401
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._web_ui import data  # noqa: F401
 
 

@@ -13,8 +13,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan, probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH, Rail, dump
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import Observation
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observe import Asked, observe
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot import full
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot.snapshot import Snapshot
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan import assumed_facts
 from engine_plans import node_plans
 
@@ -103,15 +103,10 @@ class Spark:
             raise self.said
         return self.said
 
+    def look(self, machine, told=lambda _target: {}, **asked):
+        return full.read(machine, full.Request(**asked), self.ask, told)
+
     def seen(self, **asked):
-        machine = Machine(str(self.root), self.run)
-        asked = Asked(
-            **{
-                "answer": self.ask,
-                "told": lambda _target: {},
-                **asked,
-            }
-        )
-        found = observe(machine, asked)
-        assert document.load(Observation, json.loads(json.dumps(document.plain(found)))) == found
+        found = self.look(Machine(str(self.root), self.run), **asked)
+        assert document.load(Snapshot, json.loads(json.dumps(document.plain(found)))) == found
         return found

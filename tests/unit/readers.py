@@ -144,15 +144,15 @@ text("_fabric/perftest:parse", *fixtures("perftest"), refuses=(SparkError,))
 text("_fabric/lldp:parse_lldpcli", *fixtures("lldp"), refuses=(SparkError,))
 text("_preflight/node_info:driver_version", "NVRM version: NVIDIA UNIX x for aarch64  580.95.05  Release")
 text("_preflight/node_info:release", 'NAME="DGX OS"\nVERSION_ID=7.2\n')
-text("_preflight/running_engines:gpu_processes", "1234, /usr/bin/python3\n")
-text("_preflight/node_health:parse_kernel_log", AER)
+text("_base/gpu:parse_processes", "1234, /usr/bin/python3\n")
+text("_base/journal:parse_errors", AER)
 text("_base/network:parse_addresses", json.dumps(ADDRESSES))
 text("_base/network:parse_routes", json.dumps(ROUTES))
 text("_base/network:parse_rules", json.dumps(RULES))
 text("_engine/ray_cluster:parse", 'x\n{"nodes": [{"alive": true}], "error": null}\n', refuses=(SparkError,))
 text("_engine/version:options_in", HELP)
-text("_verdict/journal:stamped", "1764000000.123456 spark1 kernel: mlx5_core: link up\n")
-text("_verdict/options:parse", 'vllm:cache_config_info{block_size="16"} 1.0\n', models={}, model="x")
+text("_base/journal:stamped", "1764000000.123456 spark1 kernel: mlx5_core: link up\n")
+text("_snapshot/options:parse", 'vllm:cache_config_info{block_size="16"} 1.0\n', models={}, model="x")
 text("_bench/generator:read", *fixtures("bench"), refuses=(SparkError,))
 text("_gateway/apply:unit_mark", "Environment=SPARKMATRIX_UNIT=0123456789ab\n")
 TEXTS["_support/redaction:redact"] = Reader(
@@ -446,14 +446,14 @@ said(
     refuses=(),
 )
 said(
-    "_preflight/node_health:gpu_clocks",
-    lambda text: here("_preflight/node_health:gpu_clocks")(tool(text)),
+    "_base/gpu:clocks",
+    lambda text: here("_base/gpu:clocks")(tool(text)),
     "5.20, 96, 71, 2405, 0x0000000000000000\n",
     refuses=(),
 )
 said(
-    "_preflight/node_health:cuda",
-    lambda text: here("_preflight/node_health:cuda")(tool(text)),
+    "_base/gpu:cuda",
+    lambda text: here("_base/gpu:cuda")(tool(text)),
     "answer 0 CUDA_SUCCESS\n",
     "absent libcuda.so.1\n",
     refuses=(),

@@ -52,7 +52,7 @@ CALLS: Mapping[str, str] = {
     "os_settings": "_os.stabilization:ensure",
     "os_update": "_os.update:act",
     "packages": "_managed.packages:ensure",
-    "observation": "_verdict.observe:observation",
+    "observation": "_status.observed:observation",
     "peer": "_access.node:ensure",
     "peermem": "_fabric.peermem:ensure",
     "pings": "_fabric.ping:ping",

@@ -4,41 +4,30 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Optional
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import gpu
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.gpu import Clocks
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Count, Words
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_health
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Clocks
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import metrics
 
-# vLLM's name, and SGLang's. TensorRT-LLM tells nothing of the kind.
-RUNNING = ("vllm:num_requests_running", "sglang:num_running_reqs")
 EVERY_S = 10.0  # a look at the GPU takes 50 ms of a processor
 AGAIN_S = 3.0
 BUSY = 50  # percent; an idle GPU clocks down
 
 
-def running(metrics: str) -> int | None:
-    """Requests that the engine works on now, by its ``/metrics``; None where it does not tell."""
-    found = [line for line in metrics.splitlines() if line.startswith(RUNNING)]
-    try:
-        values = [float(line.rsplit(maxsplit=1)[-1]) for line in found]
-    except ValueError:
-        return None
-    return int(sum(values)) if values and all(map(math.isfinite, values)) else None
-
-
 def others(look: Callable[[], str], sleep: Callable[[float], None] = time.sleep) -> int | None:
-    """Requests of others, who are there for longer than the keeper's own question of one token."""
-    found = running(look())
+    """Requests of others, who are there for longer than the keeper's own question of one token; None where the engine
+    does not tell. ``look`` is its ``/metrics``."""
+    found = metrics.work(look()).running
     if found:
         sleep(AGAIN_S)
-        found = running(look())
-    return found
+        found = metrics.work(look()).running
+    return None if found is None else int(found)
 
 
 @dataclass(frozen=True)
@@ -53,7 +42,7 @@ class GpuSeen:
 class Gpu:
     """Looks at the GPU as long as the block runs."""
 
-    def __init__(self, look: Callable[[], Clocks | None] = node_health.gpu_clocks, every_s: float = EVERY_S):
+    def __init__(self, look: Callable[[], Clocks | None] = gpu.clocks, every_s: float = EVERY_S):
         self._look, self._every_s = look, every_s
         self._seen: list[Clocks] = []
         self._end = threading.Event()

@@ -15,6 +15,7 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names, instances
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Member
 
 SCHEMA_VERSION = 1
@@ -119,3 +120,8 @@ def read(path: str = paths.ENGINE) -> Description:
         raise SparkError(f"the description of the engine cannot be read ({exc.strerror})", path, REMEDY) from exc
     with json_text.Reading("the description of the engine is damaged", path, REMEDY):
         return parse(json_text.read(text))
+
+
+def here(root: str = "/") -> dict[str, Description]:
+    """Of all services that this node takes part in, by name; empty for the one that is alone."""
+    return {name: read(f"{root.rstrip('/')}{Names(name).description}") for name in instances(root)}

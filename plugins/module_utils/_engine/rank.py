@@ -19,6 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import j
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.systemd import Unit
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json, rank_processes
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
@@ -216,6 +217,10 @@ class Node:
 def _container(unit: str) -> str:
     """Its container's name, which it has from the unit."""
     return unit.partition(".")[0]
+
+
+def of_service(told: Description, machine: Machine) -> Node:
+    return Node(of(told), runner=machine.runner, root=machine.root, clock=machine.clock)
 
 
 def boot_id(root: str) -> str:

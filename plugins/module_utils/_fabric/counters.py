@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sysfs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Number
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Rail
 
 # Packets that came out of order or not at all, and had to be sent again (mlx5, hw_counters).
 REPEATED = ("out_of_sequence", "packet_seq_err", "local_ack_timeout_err", "rnr_nak_retry_err", "implied_nak_seq_err")
@@ -26,6 +29,14 @@ _COUNTER = re.compile(r"[a-z][a-z0-9_]{0,62}")
 Counts = Mapping[str, int]
 
 
+@dataclass(frozen=True)
+class Moved:
+    """Bytes in and out of a half, RDMA's and Ethernet's together."""
+
+    received: Number = 0
+    sent: Number = 0
+
+
 def _place(machine: Machine, device: str, port: int) -> Path:
     return machine.sysfs / "class/infiniband" / device / "ports" / str(port)
 
@@ -34,6 +45,14 @@ def moved(machine: Machine, device: str, port: int) -> int | None:
     """Bytes that RDMA has moved in both directions; None where they are not counted."""
     words = [sysfs.read_int(_place(machine, device, port) / "counters" / name) for name in MOVED]
     return None if None in words else sum(word or 0 for word in words) * _WORD
+
+
+def both_ways(machine: Machine, rail: Rail) -> Moved:
+    place = _place(machine, rail.rdma_device, rail.rdma_port) / "counters"
+    sent, received = (sysfs.read_int(place / name) or 0 for name in MOVED)
+    port = machine.sysfs / "class/net" / rail.netdev / "statistics"
+    seen, told = (sysfs.read_int(port / name) or 0 for name in ("rx_bytes", "tx_bytes"))
+    return Moved(received * _WORD + seen, sent * _WORD + told)
 
 
 def hardware(machine: Machine, device: str, port: int) -> dict[str, int]:

@@ -63,13 +63,18 @@ def read(machine: Machine, rails: Sequence[Rail]) -> dict[str, int | None]:
     return {rail.rdma_device: counters.moved(machine, rail.rdma_device, rail.rdma_port) for rail in rails}
 
 
+def added(before: Moved, after: Moved) -> dict[str, int | None]:
+    """What was moved between the two. Of one that went back, since it was reset meanwhile, nobody knows."""
+    moved: dict[str, int | None] = {}
+    for device, first in before.items():
+        last = after.get(device)
+        moved[device] = None if first is None or last is None or last < first else last - first
+    return moved
+
+
 def judge(rails: Sequence[Rail], before: Moved, after: Moved, unit: str) -> Verdict:
     """Of what was moved while the engine answered. A short answer may take one half of several."""
-    moved: dict[str, int | None] = {}
-    for rail in rails:
-        first, last = before.get(rail.rdma_device), after.get(rail.rdma_device)
-        # One that went back was reset meanwhile.
-        moved[rail.rdma_device] = None if first is None or last is None or last < first else last - first
+    moved = added({rail.rdma_device: before.get(rail.rdma_device) for rail in rails}, after)
     counted = {device: size for device, size in moved.items() if size is not None}
     if not counted:
         return Verdict("what RDMA moved was not measured: its devices count no bytes", moved=moved)

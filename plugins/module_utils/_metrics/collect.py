@@ -17,13 +17,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import look
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import gpu, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.gpu import Clocks
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json, kept_plan
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import counters, drift
@@ -36,8 +34,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status as keeper_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Entry, Store, seconds
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._metrics.exposition import Sample, text, write
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_health
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Clocks
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot import models
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import store as verdict_store
 
 HELP = "write what this node can tell of itself for Prometheus (textfile collector of node_exporter)"
@@ -89,10 +86,10 @@ class Collector:
     """``gpu`` and ``gateway`` are replaced by tests."""
 
     machine: Machine = field(default_factory=Machine)
-    gpu: Callable[[], Clocks | None] = node_health.gpu_clocks
+    gpu: Callable[[], Clocks | None] = gpu.clocks
     gateway: Callable[[], Mapping[str, int] | None] = gateway_status.connections
     said: dict[str, str] = field(default_factory=dict)  # what is wrong with a part
-    nodes: dict[str, tuple[engine_rank.Ranks, engine_rank.Node]] = field(default_factory=dict)
+    nodes: dict[str, engine_rank.Node] = field(default_factory=dict)
     seldom: list[Sample] = field(default_factory=list)
     seldom_at: float | None = None
 
@@ -148,7 +145,7 @@ class Collector:
         ):
             if value is not None:
                 yield Sample(f"sparkmatrix_gpu_{name}", value * scale)
-        for why in node_health.SLOWDOWNS.values():
+        for why in gpu.SLOWDOWNS.values():
             yield Sample("sparkmatrix_gpu_slowed", why in found.slowed, {"reason": why})
 
     def of_fabric(self) -> Samples:
@@ -206,13 +203,11 @@ class Collector:
                 yield Sample("sparkmatrix_probe_asked_seconds", sign.probed.at, service)
 
     def of_ranks(self) -> Samples:
-        root = self.machine.root
-        for instance in engine_names.instances(root):
-            ranks = engine_rank.of(engine_json.read(self.machine.real(Names(instance).description)))
-            if instance not in self.nodes or self.nodes[instance][0] != ranks:
-                node = engine_rank.Node(ranks, runner=self.machine.runner, root=root, clock=self.machine.clock)
-                self.nodes[instance] = (ranks, node)
-            report = self.nodes[instance][1].report()
+        for instance, told in engine_json.here(self.machine.root).items():
+            node = self.nodes.get(instance)
+            if node is None or node.ranks != engine_rank.of(told):
+                node = self.nodes[instance] = engine_rank.of_service(told, self.machine)
+            report = node.report()
             for unit, found in report.units.items():
                 labels = {"service": _service(instance), "unit": unit}
                 yield Sample("sparkmatrix_rank_unit_up", found.active == "active", labels)
@@ -241,13 +236,10 @@ class Collector:
             raise SparkError(f"the engine plan cannot be read: {kept.refused}")
         plan = kept.current
         for model in plan.models if plan else ():
-            labels = {"model": model.name, "revision": model.revision}
-            if model.name.startswith("/"):
-                yield Sample("sparkmatrix_model_present", self.machine.exists(model.name), labels)
-            elif look.is_cache_of(model.environment, plan.model_cache if plan else ""):
-                cache = Cache(self.machine.real(plan.model_cache if plan else ""))
-                state = look.held(cache, model.name, model.revision).state
-                yield Sample("sparkmatrix_model_present", state in (look.WHOLE, look.FOREIGN), labels)
+            state = models.read(self.machine, model, plan.model_cache if plan else "").state
+            if state != "unseen":
+                labels = {"model": model.name, "revision": model.revision}
+                yield Sample("sparkmatrix_model_present", state in ("whole", "foreign"), labels)
 
     def of_verdicts(self) -> Samples:
         """On the head."""

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Optional
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, document, json_text, strict
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.hardware import Hardware
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.gpu import Clocks, Cuda
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.hardware import Hardware, Memory
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.journal import KernelLine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
     Count,
     FileMode,
@@ -21,7 +23,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds im
     Interface,
     Number,
     Plain,
-    Whole,
     Word,
     Words,
 )
@@ -40,18 +41,6 @@ Limit = Annotated[int, strict.whole(-1)]
 class Python:
     version: Word = ""
     executable: Words = ""
-
-
-@dataclass(frozen=True)
-class Memory:
-    """In bytes."""
-
-    total: Optional[Count] = None
-    available: Optional[Count] = None
-    swap_total: Optional[Count] = None
-    swap_free: Optional[Count] = None
-    cma_total: Optional[Count] = None
-    cma_free: Optional[Count] = None
 
 
 @dataclass(frozen=True)
@@ -101,39 +90,6 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class KernelLine:
-    """``kind``: ``aer_fatal`` or ``low_power``; ``device``: a PCI address, empty where the line names none; ``line``:
-    the first of ``count``; ``missing``: the device is gone from the bus now."""
-
-    kind: Word
-    device: Words
-    line: Words
-    count: Count = 1
-    missing: Flag = False
-
-
-@dataclass(frozen=True)
-class Cuda:
-    """Whether CUDA can be initialized. ``code``: CUresult."""
-
-    checked: Flag
-    ok: Optional[Flag] = None
-    code: Optional[Whole] = None
-    message: Words = ""
-
-
-@dataclass(frozen=True)
-class Clocks:
-    """How fast the GPU runs now: ``busy`` in percent, ``mhz`` of the SMs; ``slowed``: why its clock is held down."""
-
-    busy: Optional[Count] = None
-    celsius: Optional[Count] = None
-    mhz: Optional[Count] = None
-    slowed: tuple[Words, ...] = ()
-    watts: Optional[Number] = None
-
-
-@dataclass(frozen=True)
 class Nccl:
     """``system``: version of the package libnccl2; ``settings``: by file."""
 
@@ -164,7 +120,7 @@ class Node:
     dgx: Optional[Mapping[Words, Words]] = None  # dgx-release
     nvidia_driver: Optional[Word] = None
     python: Python = Python()
-    memory: Memory = Memory()
+    memory: Memory = field(default_factory=Memory)
     paths: Mapping[Words, Disk] = field(default_factory=dict)
     network: Network = field(default_factory=Network)
     listening: Optional[tuple[Listener, ...]] = None

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _settled
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, listening, meminfo, paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, gpu, journal, listening, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner, search_path
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.hardware import hardware
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.hardware import hardware, memory
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
@@ -32,13 +32,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import Rdma
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_health
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import environments
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import (
     PARTS,
     Account,
     Disk,
     Limits,
-    Memory,
     Nccl,
     Node,
     Python,
@@ -46,8 +45,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.nod
     UnitState,
 )
 
-# Of /proc/meminfo, in the order of Memory.
-MEMORY = ("MemTotal", "MemAvailable", "SwapTotal", "SwapFree", "CmaTotal", "CmaFree")
 _CAP_SYS_RESOURCE = 24  # include/uapi/linux/capability.h
 
 
@@ -71,7 +68,6 @@ def gather(request: Request, machine: Machine | None = None, gpu_runner: Runner 
     """All of it. Without ``gpu_runner`` the GPU is asked in a process of its own with a time limit."""
     machine = machine or Machine()
     now = machine.now()
-    memory = meminfo.read(machine.root)
     uname = os.uname()
     heard = listening.listening(machine, request.ports)
     # Most of the time is spent waiting for programs, so they run side by side.
@@ -79,7 +75,7 @@ def gather(request: Request, machine: Machine | None = None, gpu_runner: Runner 
         net = pool.submit(management.read, machine, request.connection_host)
         kind = pool.submit(hardware, machine)
         states = pool.submit(units, machine, request.units)
-        pythons = pool.submit(node_health.interpreters, machine.runner, request.interpreters, request.users)
+        pythons = pool.submit(environments.interpreters, machine, request.interpreters, request.users)
         extra = {name: pool.submit(read_part, machine, request, name, gpu_runner) for name in request.parts}
     return Node(
         hostname=machine.text("/proc/sys/kernel/hostname") or uname.nodename,
@@ -92,7 +88,7 @@ def gather(request: Request, machine: Machine | None = None, gpu_runner: Runner 
         dgx=release(machine.text("/etc/dgx-release")) or None,
         nvidia_driver=driver_version(machine.text("/proc/driver/nvidia/version")),
         python=Python(".".join(map(str, sys.version_info[:3])), sys.executable),
-        memory=Memory(*map(memory.get, MEMORY)),
+        memory=memory(machine),
         paths={path: disk(machine, path) for path in request.paths},
         network=net.result(),
         listening=None if heard is None else tuple(heard),
@@ -105,7 +101,7 @@ def gather(request: Request, machine: Machine | None = None, gpu_runner: Runner 
         netplan_modes={path: mode(machine, path) for path in netplan_files(machine)},
         netplan_bonds=netplan_bonds(machine),
         leftover_units=tuple(one for one in leftover_units.leftovers(machine, halves(machine)) if one.netdevs),
-        environments=node_health.environments(Path(machine.root), request.environments, request.users),
+        environments=environments.environments(machine, request.environments, request.users),
         interpreters=pythons.result(),
         systemd=machine.text("/proc/1/comm") == "systemd",
         limits=limits(machine),
@@ -131,7 +127,6 @@ def shown(node: Node) -> dict[str, Any]:
 
 def read_part(machine: Machine, request: Request, name: str, gpu_runner: Runner | None = None) -> Any:
     """One of :data:`PARTS`."""
-    root = Path(machine.root)
     if name == "rdma":
         return rdma(machine)
     if name == "gids":
@@ -139,17 +134,17 @@ def read_part(machine: Machine, request: Request, name: str, gpu_runner: Runner 
             return tuple(show_gids.read(machine.sysfs))
         return None
     if name == "kernel_log":
-        return node_health.kernel_log(machine.runner, machine.sysfs)
+        return journal.errors(machine)
     if name == "settled":
         return _settled.gather(machine, engine_units(machine))
     if name == "session":
         return session(machine, management.read(machine, request.connection_host).connection_interface or "")
     if name == "gpu":
-        return node_health.cuda(gpu_runner)
+        return gpu.cuda(gpu_runner)
     if name == "clocks":
-        return node_health.gpu_clocks(gpu_runner)
+        return gpu.clocks(gpu_runner)
     if name == "nccl":
-        return Nccl(node_health.system_nccl(root), node_health.nccl_settings(root, request.users))
+        return Nccl(environments.system_nccl(machine), environments.nccl_settings(machine, request.users))
     raise SparkError(f"there is no part {name!r}", "node_info", f"The parts are: {', '.join(PARTS)}")
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import gpu
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 
@@ -47,8 +47,7 @@ def running(machine: Machine | None = None) -> list[str]:
         if name:
             seen.add(pid)
             found.append(f"process {pid} ({name})")
-    output = machine.output("nvidia-smi", "--query-compute-apps=pid,process_name", "--format=csv,noheader")
-    return found + [f"GPU process {pid} ({name})" for pid, name in gpu_processes(output) if pid not in seen]
+    return found + [f"GPU process {pid} ({name})" for pid, name in gpu.processes(machine) if pid not in seen]
 
 
 def engine_name(argv: Sequence[str]) -> str:
@@ -65,21 +64,6 @@ def engine_name(argv: Sequence[str]) -> str:
             return words[1] if words[1].split(".")[0] in _MODULES else ""
     program = _base(words[0]) if words else ""
     return program if program in _PROGRAMS else ""
-
-
-def gpu_processes(text: str | None) -> list[tuple[int, str]]:
-    """``nvidia-smi --query-compute-apps=pid,process_name --format=csv,noheader``: ``1234, /usr/bin/python3`` per line.
-
-    Only compute contexts are listed, so a desktop session does not count. Other lines ("No devices were found") are
-    left out.
-    """
-    found = []
-    for line in (text or "").splitlines():
-        pid, _comma, name = line.partition(",")
-        number = strict.digits(pid.strip())
-        if number is not None:
-            found.append((number, name.strip()))
-    return found
 
 
 def _base(word: str) -> str:

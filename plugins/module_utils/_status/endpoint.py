@@ -19,9 +19,7 @@ from dataclasses import dataclass, field
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, paths, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json, kept_plan, probe
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Offer
 
 HELP = 'print address, key and model for programs: eval "$(sudo sparkmatrix env)"'
@@ -89,8 +87,7 @@ def services(root: str = "/") -> list[Offer]:
     """All of the cluster as its head reaches them, in the order of the plan; elsewhere those of this node. None is a
     :class:`SparkError`."""
     here, heads = {}, []
-    for instance in engine_names.instances(root):
-        told = engine_json.read(f"{root.rstrip('/')}{Names(instance).description}")
+    for instance, told in engine_json.here(root).items():
         if told.rank == 0:
             here[instance] = Offer(instance, told.model, told.host, told.port, told.key, told.task, told.key_file)
         else:

@@ -17,8 +17,6 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers
 
 HERE = "this node"
@@ -29,8 +27,7 @@ Take = Callable[[str, Mapping[str, Any]], None]
 def hosts(root: str = "/", wanted: Sequence[str] = ()) -> dict[str, bool]:
     """Nodes that serve, and whether each is this one. Raises :class:`SparkError` for a wanted one that is not there."""
     found: dict[str, bool] = {}
-    for instance in engine_names.instances(root):
-        told = engine_json.read(f"{root.rstrip('/')}{Names(instance).description}")
+    for told in engine_json.here(root).values():
         for member in told.ordered:
             found[member.host] = found.get(member.host, False) or member.rank == told.rank
     found = found or {HERE: True}

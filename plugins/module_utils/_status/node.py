@@ -16,9 +16,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, paths, systemd
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner, run_limited
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run_limited
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json, probe
@@ -91,7 +90,6 @@ class Asked:
     """How the parts are asked; all of it is replaced by tests."""
 
     machine: Machine = field(default_factory=Machine)
-    runner: Runner = run_command
     peer: Callable[[str, str], Any] = lambda host, word: run_limited(peers.ssh(host, word), ASK_S, MOST_CHARACTERS)
     listed: Callable[[Mapping[str, Any]], None] = lambda config: probe.listed(probe.target_of(config))
     token: Callable[[Mapping[str, Any]], Any] = lambda config: probe.ask(
@@ -101,16 +99,15 @@ class Asked:
     root: bool = field(default_factory=lambda: os.geteuid() == 0)
     now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)
 
-    @property
-    def at(self) -> str:
-        """A prefix of all paths, for tests."""
-        return self.machine.root
-
 
 def collect(asked: Asked, service: str = "", here: bool = False) -> dict[str, Any]:
     """The document of ``--json``. Raises :class:`SparkError` where nothing of the engine is on this node."""
-    told = _descriptions(asked, service)
-    services = {name: _service(asked, name) for name in ([service] if service else keeper_status.kept(asked.at))}
+    root = asked.machine.root
+    if service:
+        told = {service: engine_json.read(asked.machine.real(Names(service).description))}
+    else:
+        told = engine_json.here(root)
+    services = {name: _service(asked, name) for name in ([service] if service else keeper_status.kept(root))}
     if not told and not any(one.get("unit") for one in services.values()):
         raise SparkError("no engine is set up on this node", paths.ETC, "Ask on the head (spark_rank 0)")
     fabric, word = _fabric(asked)
@@ -133,21 +130,12 @@ def collect(asked: Asked, service: str = "", here: bool = False) -> dict[str, An
     }
 
 
-def _descriptions(asked: Asked, service: str) -> dict[str, Description]:
-    found = {}
-    for name in [service] if service else engine_names.instances(asked.at):
-        path = f"{asked.at.rstrip('/')}{Names(name).description}"
-        if os.path.exists(path) or service:
-            found[name] = engine_json.read(path)
-    return found
-
-
 def _service(asked: Asked, name: str) -> dict[str, Any]:
-    store, unit = Store(asked.at, name), Names(name).keeper
+    store, unit = Store(asked.machine.root, name), Names(name).keeper
     try:
-        found = asked.keeper(store, asked.runner, unit=unit)
+        found = asked.keeper(store, asked.machine.runner, unit=unit)
     except SparkError as exc:
-        state = systemd.unit(asked.runner, unit)
+        state = asked.machine.unit(unit)
         if not state.exists:  # the keeper is on the head of the service
             return {"serving": False, "answers": None, "problem": str(exc), "history": []}
         return {
@@ -174,7 +162,7 @@ def _doubted(
         if not one["serving"] or not lost:
             continue
         try:
-            asked.token(probe.read_config(f"{asked.at.rstrip('/')}{Names(name).description}"))
+            asked.token(probe.read_config(asked.machine.real(Names(name).description)))
         except SparkError as exc:
             problem = f"{', '.join(lost)} is silent, and no token came: {exc}"
             made[name] = {**one, "serving": False, "answers": False, "problem": problem}
@@ -203,7 +191,7 @@ def _this(asked: Asked, told: Mapping[str, Description], fabric: str) -> dict[st
     available = 0
     for one in told.values():
         try:
-            report = engine_rank.Node(engine_rank.of(one), runner=asked.runner, root=asked.at).report()
+            report = engine_rank.of_service(one, asked.machine).report()
         except SparkError as exc:
             return {"problem": str(exc) if asked.root else ROOT}
         units.update({name: unit.active for name, unit in report.units.items()})
@@ -254,10 +242,10 @@ def _ray(nodes: Sequence[Node]) -> dict[str, int] | None:
 
 def _gateway(asked: Asked) -> Gateway | None:
     """None where there is none on this node."""
-    path = f"{asked.at.rstrip('/')}{gateway_names.DESCRIPTION}"
+    path = asked.machine.real(gateway_names.DESCRIPTION)
     if not os.path.exists(path):
         return None
-    state = systemd.unit(asked.runner, gateway_names.UNIT)
+    state = asked.machine.unit(gateway_names.UNIT)
     if not asked.root:
         return Gateway(state.active, problem=ROOT)
     problem = ""
@@ -286,7 +274,7 @@ def _until(asked: Asked) -> str:
 
 def _verdict(asked: Asked) -> dict[str, Any] | None:
     """Of the last run that is kept here, which is on the cluster's head; None where there is none, or without root."""
-    runs, refused = verdict_store.read(1, asked.at) if asked.root else ([], [])
+    runs, refused = verdict_store.read(1, asked.machine.root) if asked.root else ([], [])
     if refused:
         return {"problem": refused[0]}
     return (

@@ -7,149 +7,38 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, meminfo, sysfs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Number, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json, probe
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_health
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Clocks
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.metrics import Work
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot import quick
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot.snapshot import Snapshot
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import every_node, screen
 
 HELP = "show memory, GPU, rates of the cables and tokens per second of all nodes, live"
 SCHEMA_VERSION = 1
 EVERY_S = 2.0
-ASK_S = 20.0  # for the first two samples of a node
+ASK_S = 20.0  # for the first two snapshots of a node
 GIB = 2**30
 ROOT = "This needs root: sudo sparkmatrix top"
-# Names of vLLM and SGLang; TensorRT-LLM counts no tokens.
-TOKENS = ("vllm:generation_tokens_total", "sglang:generation_tokens_total")
-RUNNING = ("vllm:num_requests_running", "sglang:num_running_reqs")
-WAITING = ("vllm:num_requests_waiting", "sglang:num_queue_reqs")
-CACHE = ("vllm:kv_cache_usage_perc", "sglang:token_usage")
-_WORD = 4  # bytes: what InfiniBand counts
 
 
 # -- on the node ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Moved:
-    """Bytes in and out of a half, RDMA's and Ethernet's together."""
-
-    received: Number = 0
-    sent: Number = 0
-
-
-@dataclass(frozen=True)
-class Work:
-    """What an engine tells: generated tokens since its start, requests, and how full its KV cache is (0 to 1)."""
-
-    tokens: Optional[Number] = None
-    running: Optional[Number] = None
-    waiting: Optional[Number] = None
-    cache: Optional[Number] = None
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Counters as they stand, and what is so now: ``halves`` by interface, ``services`` by name."""
-
-    at: Number  # seconds, of this node
-    total: Number = 0
-    available: Number = 0
-    load: Number = 0
-    gpu: Optional[Clocks] = None
-    halves: Mapping[Words, Moved] = field(default_factory=dict)
-    services: Mapping[Words, Work] = field(default_factory=dict)
-
-
-def sample(machine: Machine, metrics: Callable[[str, int, str], str] = probe.metrics) -> Sample:
-    memory = meminfo.read(machine.root)
-    return Sample(
-        at=machine.clock(),
-        total=memory.get("MemTotal", 0),
-        available=memory.get("MemAvailable", 0),
-        load=_load(machine),
-        gpu=node_health.gpu_clocks(machine.runner),
-        halves=halves(machine),
-        services=services(machine, metrics),
-    )
-
-
-def _load(machine: Machine) -> float:
-    try:
-        return float((machine.text("/proc/loadavg") or "").split()[0])
-    except (ValueError, IndexError):
-        return 0.0
-
-
-def halves(machine: Machine) -> dict[str, Moved]:
-    """Of the cabled halves by the fabric fact; without one there are none."""
-    try:
-        rails = fabric_fact.load(fabric_fact.on_disk(machine), "this node").rails
-    except SparkError:
-        return {}
-    found: dict[str, Moved] = {}
-    for rail in rails:
-        rdma = machine.sysfs / "class/infiniband" / rail.rdma_device / "ports" / str(rail.rdma_port) / "counters"
-        port = machine.sysfs / "class/net" / rail.netdev / "statistics"
-        found[rail.netdev] = Moved(
-            (sysfs.read_int(rdma / "port_rcv_data") or 0) * _WORD + (sysfs.read_int(port / "rx_bytes") or 0),
-            (sysfs.read_int(rdma / "port_xmit_data") or 0) * _WORD + (sysfs.read_int(port / "tx_bytes") or 0),
-        )
-    return found
-
-
-def services(machine: Machine, metrics: Callable[[str, int, str], str]) -> dict[str, Work]:
-    """Of the engines whose API is on this node; one that does not answer is left out."""
-    found = {}
-    for instance in engine_names.instances(machine.root):
-        path = f"{machine.root.rstrip('/')}{Names(instance).description}"
-        try:
-            told = engine_json.read(path)
-            if told.rank != 0 or not told.unit:
-                continue
-            target = probe.target_of(probe.read_config(path))
-        except SparkError:
-            continue
-        text = metrics(target.host, target.port, target.key)
-        work = Work(*(total(text, names) for names in (TOKENS, RUNNING, WAITING, CACHE)))
-        if work != Work():
-            found[instance or "engine"] = work
-    return found
-
-
-def total(metrics: str, names: tuple[str, ...]) -> float | None:
-    """Of all ranks and replicas that tell it; None where nobody does."""
-    values = []
-    for line in metrics.splitlines():
-        if line.startswith(names) and line[len(next(n for n in names if line.startswith(n))) :][:1] in ("{", " "):
-            try:
-                values.append(float(line.rsplit(maxsplit=1)[-1]))
-            except ValueError:
-                continue
-    return sum(values) if values and all(map(math.isfinite, values)) else None
-
-
 def tell(machine: Machine, rounds: int | None = None, say: Callable[[str], None] = engine_rank.say) -> None:
-    """A sample every two seconds, until nobody listens any more."""
+    """A snapshot every two seconds, until nobody listens any more."""
     done = 0
     while rounds is None or done < rounds:
-        say(json.dumps(document.plain(sample(machine))))
+        say(json.dumps(document.plain(quick.read(machine))))
         done += 1
         machine.sleep(EVERY_S)
 
@@ -157,13 +46,7 @@ def tell(machine: Machine, rounds: int | None = None, say: Callable[[str], None]
 # -- on the head ------------------------------------------------------------------------------------------------------
 
 
-def read(found: Mapping[str, Any]) -> Sample:
-    """What another node says is not trusted; raises :class:`TypeError` or :class:`ValueError`."""
-    made: Sample = document.load(Sample, found)
-    return made
-
-
-def figures(before: Sample, now: Sample) -> dict[str, Any]:
+def figures(before: Snapshot, now: Snapshot) -> dict[str, Any]:
     """Of one node, for ``--json``. A counter that went back was reset meanwhile."""
     seconds = max(now.at - before.at, 0.001)
 
@@ -173,13 +56,17 @@ def figures(before: Sample, now: Sample) -> dict[str, Any]:
     def gbps(first: float, last: float) -> float:
         return round(rate(first, last) * 8 / 1e9, 3)
 
-    halves = {name: (before.halves.get(name, both), both) for name, both in now.halves.items()}
-    services = {name: (before.services.get(name, one), one) for name, one in now.services.items()}
+    halves = {name: (before.moved.get(name, both), both) for name, both in now.moved.items()}
+    earlier = {service.instance: service.work for service in before.services}
+    services = {
+        service.instance or "engine": (earlier.get(service.instance, service.work), service.work)
+        for service in now.services
+    }
     return {
-        "memory_total_gib": round(now.total / GIB, 1),
-        "memory_available_gib": round(now.available / GIB, 1),
+        "memory_total_gib": round((now.memory.total or 0) / GIB, 1),
+        "memory_available_gib": round((now.memory.available or 0) / GIB, 1),
         "load": now.load,
-        "gpu": _told(now.gpu),
+        "gpu": _told(now.clocks),
         "halves": {
             name: {"in_gbps": gbps(first.received, last.received), "out_gbps": gbps(first.sent, last.sent)}
             for name, (first, last) in halves.items()
@@ -200,31 +87,31 @@ def _told(known: Any) -> dict[str, Any]:
 
 
 class Latest:
-    """The last two samples of each node."""
+    """The last two snapshots of each node. What another one says is not trusted."""
 
     def __init__(self, nodes: Mapping[str, bool]) -> None:
-        self.samples: dict[str, list[Sample]] = {host: [] for host in nodes}
+        self.seen: dict[str, list[Snapshot]] = {host: [] for host in nodes}
         self.lock = threading.Lock()
 
     def take(self, host: str, found: Mapping[str, Any]) -> None:
         with self.lock:
-            self.samples[host] = [*self.samples[host][-1:], read(found)]
+            self.seen[host] = [*self.seen[host][-1:], document.load(Snapshot, found)]
 
     @property
     def complete(self) -> bool:
         with self.lock:
-            return all(len(seen) == 2 for seen in self.samples.values())
+            return all(len(seen) == 2 for seen in self.seen.values())
 
     def document(self, problems: Mapping[str, str]) -> dict[str, Any]:
         with self.lock:
-            seen = {host: list(samples) for host, samples in self.samples.items()}
+            pairs = {host: list(seen) for host, seen in self.seen.items()}
         return {
             "schema": SCHEMA_VERSION,
             "nodes": {
-                host: figures(*samples)
-                if len(samples) == 2 and host not in problems
+                host: figures(*pair)
+                if len(pair) == 2 and host not in problems
                 else {"problem": problems.get(host, "not yet")}
-                for host, samples in seen.items()
+                for host, pair in pairs.items()
             },
         }
 
@@ -302,13 +189,13 @@ def show(
     try:
         while not latest.complete and clock() - began < ASK_S:
             sleep(0.1)
-            if all(one.problem or len(latest.samples[one.host]) == 2 for one in streams):
+            if all(one.problem or len(latest.seen[one.host]) == 2 for one in streams):
                 break
         while True:
             problems = {one.host: one.problem for one in streams if one.problem}
             if once:
                 silent = f"no answer within {ASK_S:.0f} s"
-                problems = {**{host: silent for host, seen in latest.samples.items() if len(seen) < 2}, **problems}
+                problems = {**{host: silent for host, seen in latest.seen.items() if len(seen) < 2}, **problems}
             found = latest.document(problems)
             if arguments.json:
                 engine_rank.say(json.dumps(found))

@@ -36,12 +36,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact i
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.status import Fabric
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._metrics.exposition import Sample, text, write
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import (
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot import full
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot.snapshot import (
     Difference,
-    Observation,
     Service,
+    Snapshot,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observe import Asked, observe
 
 HELP = "show what is no longer as it was set up and verified, or cannot be looked at (exit code 1)"
 METRICS = {
@@ -64,13 +64,6 @@ MOST_DRIFTS = 100  # of one node
 ASK_S = 60.0
 NOT_LOOKED = 2
 NONE = "none"  # of a version that a node does not have
-# What has to be the same on all nodes, and the file where it stands; of a pattern all of them.
-VERSIONS: Mapping[str, str] = {
-    "kernel": "/proc/sys/kernel/osrelease",
-    "driver": "/proc/driver/nvidia/version",
-    "UEFI firmware": "/sys/class/dmi/id/bios_version",
-    "ConnectX firmware": "/sys/class/infiniband/*/fw_ver",
-}
 HERE = "this node"
 
 
@@ -88,7 +81,7 @@ class Drift:
         return f"drift {self.kind} {f'{self.host} {self.device}'.strip()}: {self.found}"
 
 
-def of_node(seen: Observation) -> Iterator[Drift]:
+def of_node(seen: Snapshot) -> Iterator[Drift]:
     """For doctor, too: what is not as it was planned, by its rule."""
     host = seen.host or HERE
     for found in seen.filters:
@@ -204,7 +197,7 @@ def others(hosts: Sequence[str], ask: Callable[[str], Any]) -> list[Node]:
 
 def of_versions(nodes: Sequence[Node]) -> Iterator[Drift]:
     """Most of them have what was set up; the others differ. One that has none differs, too: its driver is gone."""
-    for name in VERSIONS:
+    for name in full.VERSIONS:
         seen: dict[str, list[str]] = defaultdict(list)
         for node in nodes:
             if node.versions:  # else it is silent
@@ -214,16 +207,6 @@ def of_versions(nodes: Sequence[Node]) -> Iterator[Drift]:
             if version != usual:
                 for host in hosts:
                     yield Drift(host, "firmware_differs", f"{name} {version}, and {usual} on {', '.join(seen[usual])}")
-
-
-def versions(machine: Machine) -> dict[str, str]:
-    found = {}
-    for name, place in VERSIONS.items():
-        above, star, below = place.partition("/*")
-        files = [f"{above}/{one}{below}" for one in machine.names(above)] if star else [place]
-        texts = sorted({(machine.text(file) or "").partition("\n")[0].strip() for file in files} - {""})
-        found[name] = ", ".join(texts)
-    return found
 
 
 def metrics(found: Sequence[Drift], hosts: Sequence[str], now: float) -> str:
@@ -237,23 +220,27 @@ def metrics(found: Sequence[Drift], hosts: Sequence[str], now: float) -> str:
     return text(METRICS, [*samples, Sample("sparkmatrix_drift_checked_seconds", round(now))])
 
 
+def look(machine: Machine) -> Snapshot:
+    return full.read(machine, full.Request(days=0))
+
+
 def collect(
-    machine: Machine, ask: Callable[[str], Any], asked: Asked | None = None
+    machine: Machine, ask: Callable[[str], Any], look: Callable[[Machine], Snapshot] = look
 ) -> tuple[list[Drift], tuple[str, ...]]:
     """What has drifted, and on which nodes was looked for it."""
-    own, fact = this_node(machine, asked)
+    own, fact = this_node(machine, look)
     hosts, unread = wanted(machine, fact)
-    told = " ".join(one.found for one in own.drifts)
-    more = [Drift(own.host, "not_looked_at", one) for one in unread if one not in told]
+    told = " ".join(drift.found for drift in own.drifts)
+    more = [Drift(own.host, "not_looked_at", problem) for problem in unread if problem not in told]
     own = replace(own, drifts=(*own.drifts, *more))
     nodes = [own, *others(hosts, ask)]
     found = [*(drift for node in nodes for drift in node.drifts), *of_versions(nodes)]
     return found, tuple(node.host for node in nodes)
 
 
-def this_node(machine: Machine, asked: Asked | None = None) -> tuple[Node, FabricFact | None]:
+def this_node(machine: Machine, look: Callable[[Machine], Snapshot] = look) -> tuple[Node, FabricFact | None]:
     """With the fabric fact, where there is one."""
-    seen = observe(machine, asked or Asked(days=0))
+    seen = look(machine)
     host = seen.host or HERE
     fabric = Fabric()
     try:
@@ -261,7 +248,7 @@ def this_node(machine: Machine, asked: Asked | None = None) -> tuple[Node, Fabri
         own = list(of_fabric(host, fabric, kept_plan.read(machine.root).current is not None))
     except (SparkError, OSError) as exc:
         own = [Drift(host, "fabric_fact", str(exc))]
-    return Node(host, (*own, *of_node(seen)), versions(machine)), fabric.fact
+    return Node(host, (*own, *of_node(seen)), seen.versions), fabric.fact
 
 
 # -- sparkmatrix drift ------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document as documents
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot.snapshot import Snapshot
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import node as status_node
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
     FAIL,
@@ -20,7 +21,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
     Machine,
     Verdict,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import Observation
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules import limits
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import passed, unknown, verdict
@@ -137,12 +137,12 @@ def _service(host: str, name: str, service: Mapping[str, Any], document: Mapping
 # --- the planner
 
 
-Read = tuple[Observation, cluster.Answer]
+Read = tuple[Snapshot, cluster.Answer]
 
 
 def read_observation(result: Any, host: str) -> Read | str:
     """What the call returned; a text says why there is nothing."""
-    if not isinstance(result, Mapping) or not result.get("observation"):
+    if not isinstance(result, Mapping) or not result.get("snapshot"):
         said = result.get("msg") if isinstance(result, Mapping) else ""
         if isinstance(result, Mapping) and result.get("timedout"):
             said = "it took too long, so something on the machine hangs"
@@ -151,17 +151,17 @@ def read_observation(result: Any, host: str) -> Read | str:
         answer = calls.read("observation", result, host)
     except SparkError as exc:
         return strict.words(str(exc)[: strict.MOST_WORDS])
-    return answer.observation, cluster.read({"stdout": json.dumps(answer.status)}, host)
+    return answer.snapshot, cluster.read({"stdout": json.dumps(answer.status)}, host)
 
 
-def machines(observed: Mapping[str, Observation]) -> list[Machine]:
+def machines(observed: Mapping[str, Snapshot]) -> list[Machine]:
     return [
         Machine(
             host,
             0,
-            dict(one.facts),
-            used_gib=round(one.used_bytes / GIB, 1),
-            total_gib=round(one.total_bytes / GIB, 1),
+            {"bios_version": one.versions[settings.UEFI]} if one.versions.get(settings.UEFI) else {},
+            used_gib=round(((one.memory.total or 0) - (one.memory.available or 0)) / GIB, 1),
+            total_gib=round((one.memory.total or 0) / GIB, 1),
         )
         for host, one in observed.items()
     ]

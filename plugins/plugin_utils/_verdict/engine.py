@@ -19,6 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.ray_cluster import Counted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.smoke import Smoked
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import traffic
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.wait import Answered
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
     FAIL,
@@ -161,7 +162,7 @@ def _rdma(head: Head, service: ServicePlan, asked: Asked, limits: Mapping[str, L
 def _moved(
     host: str, head: Head, before: Mapping[str, int | None], after: Mapping[str, int | None], share: Limit | None
 ) -> Iterator[Verdict]:
-    moved = {device: _added(first, after.get(device)) for device, first in before.items()}
+    moved = traffic.added(before, after)
     counted = {device: size for device, size in moved.items() if size is not None}
     shown = ", ".join(
         f"{device} {'not counted' if size is None else f'{size / 1e6:.1f} MB'}" for device, size in moved.items()
@@ -194,11 +195,6 @@ def _moved(
         yield verdict("both_halves", "half", found, "one_half_only", outcome=WARN, limit=share, **about)
     else:
         yield passed("both_halves", "half", f"all halves carry alike: {shown}", [host])
-
-
-def _added(before: int | None, after: int | None) -> int | None:
-    """One that went back was reset meanwhile."""
-    return None if before is None or after is None or after < before else after - before
 
 
 # --- around it -------------------------------------------------------------------------------------------------------

@@ -9,22 +9,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import journal
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import journal
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.journal import Lines
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot.snapshot import (
+    EXPECTED,
+    NOT_KNOWN,
+    UNLIMITED,
+    Rank,
+    Snapshot,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
     Limit,
     Verdict,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import (
-    EXPECTED,
-    NOT_KNOWN,
-    UNLIMITED,
-    Lines,
-    Observation,
-    Rank,
-)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import passed, unknown, verdict
 
-Observed = Mapping[str, Observation]  # by host
+Observed = Mapping[str, Snapshot]  # by host
 Limits = Mapping[str, Limit]  # of limits.py
 MIB = 2**20
 YEAR_9999 = 253370764800  # seconds since 1970
@@ -125,7 +125,7 @@ def _ranks(observed: Observed, limits: Limits) -> Iterator[Verdict]:
                     yield made
 
 
-def _rank(host: str, one: Observation, rank: Rank, memlock: Limit) -> Iterator[Verdict]:
+def _rank(host: str, one: Snapshot, rank: Rank, memlock: Limit) -> Iterator[Verdict]:
     about: dict[str, Any] = {"device": rank.unit, "evidence": [rank.title]}
     if rank.memlock == NOT_KNOWN:
         yield unknown("rank_process", "service", "how much memory a rank may lock cannot be read", [host], **about)

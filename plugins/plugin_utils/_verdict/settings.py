@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot.snapshot import (
+    Service,
+    Snapshot,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document, drifting
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import WARN, Verdict
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import (
-    Observation,
-    Service,
-)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import passed, unknown, verdict
 
-Observed = Mapping[str, Observation]
-SAME = {"bios_version": "UEFI firmware"}  # of Observation.facts: what has to be the same; preflight compares the rest
+Observed = Mapping[str, Snapshot]
+UEFI = "UEFI firmware"  # of Snapshot.versions; preflight compares the rest
 WHOLE, BROKEN, MISSING = "whole", "broken", "missing"
 
 
@@ -42,7 +42,7 @@ def judge(observed: Observed) -> list[Verdict]:
     ]
 
 
-def _drifted(host: str, seen: Observation) -> Iterator[Verdict]:
+def _drifted(host: str, seen: Snapshot) -> Iterator[Verdict]:
     for one in drifting.of_node(seen):
         if one.kind in CHECKS:
             outcome = WARN if one.later else ""
@@ -104,7 +104,7 @@ def _services(observed: Observed) -> Iterator[Verdict]:
             yield unknown("options", "service", silent, [host], one.unit)
 
 
-def _over_rdma(seen: Observation, one: Service) -> bool:
+def _over_rdma(seen: Snapshot, one: Service) -> bool:
     return any(rank.over_rdma for rank in seen.ranks if rank.service == one.instance)
 
 
@@ -153,17 +153,11 @@ def _weights(observed: Observed) -> Iterator[Verdict]:
 
 
 def _versions(observed: Observed) -> Iterator[Verdict]:
-    for name, title in SAME.items():
-        found: dict[str, list[str]] = defaultdict(list)
-        for host, seen in observed.items():
-            if seen.facts.get(name):
-                found[seen.facts[name]].append(host)
-        if len(found) > 1:
-            shown = ", ".join(f"{version} on {', '.join(hosts)}" for version, hosts in found.items())
-            yield verdict(
-                "versions",
-                "cluster",
-                f"{title} differs: {shown}",
-                "firmware_differs",
-                [host for hosts in found.values() for host in hosts],
-            )
+    found: dict[str, list[str]] = defaultdict(list)
+    for host, seen in observed.items():
+        if seen.versions.get(UEFI):
+            found[seen.versions[UEFI]].append(host)
+    if len(found) > 1:
+        shown = ", ".join(f"{version} on {', '.join(hosts)}" for version, hosts in found.items())
+        hosts = [host for hosts in found.values() for host in hosts]
+        yield verdict("versions", "cluster", f"{UEFI} differs: {shown}", "firmware_differs", hosts)

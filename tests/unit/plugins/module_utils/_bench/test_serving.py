@@ -6,9 +6,9 @@ import json
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.gpu import Clocks
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._bench import serving, surroundings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._bench.generator import Generator, Outcome, Repetition
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Clocks
 from fake_engine import KEY, MODEL, fake_engine
 from module_runner import run_call
 
@@ -77,21 +77,6 @@ def test_nothing_is_loaded_where_nobody_answers(bench, monkeypatch):
 def test_check_mode_asks_nobody(bench):
     result, failed, started = bench(1, check=True)
     assert (failed, started, result["repetitions"]) == (False, [], [])
-
-
-@pytest.mark.parametrize(
-    ("metrics", "expected"),
-    [
-        ('vllm:num_requests_running{engine="0"} 2.0\nvllm:num_requests_running{engine="1"} 1.0\n', 3),
-        ('sglang:num_running_reqs{model_name="x"} 4\n', 4),
-        ("# HELP vllm:num_requests_running Number\nother 1\n", None),
-        ("vllm:num_requests_running NaN\n", None),
-        ("vllm:num_requests_running many\n", None),
-        ("", None),
-    ],
-)
-def test_requests_of_others(metrics, expected):
-    assert surroundings.running(metrics) == expected
 
 
 def test_a_question_of_the_keeper_is_not_one_of_others():

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.gpu import Clocks
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import show_gids
@@ -16,7 +17,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact i
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._metrics import collect
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._metrics.collect import Collector
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Clocks
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document, store
 from fake_spark import HALVES, Spark
 

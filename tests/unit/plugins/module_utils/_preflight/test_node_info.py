@@ -15,11 +15,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.hardware import Hardware
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import Kept, Network
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_health
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node_info as ni
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import (
     Account,
-    Clocks,
     Limits,
     Memory,
     Node,
@@ -375,27 +373,3 @@ def test_the_profile_of_the_connection(tmp_path, permissions, flags, users, secr
     found = ni.session(Machine(tmp_path, {tuple(words.split()): said for words, said in answers.items()}), "wlP9s9")
     assert found == Session("wlP9s9", UUID, users, secret)
     assert ni.session(Machine(tmp_path), "enP7s7") is None
-
-
-GPU_QUERY = "--query-gpu=power.draw,utilization.gpu,temperature.gpu,clocks.sm,clocks_event_reasons.active"
-HOT = ("software thermal slowdown", "hardware thermal slowdown")
-
-
-@pytest.mark.parametrize(
-    ("printed", "expected"),
-    [
-        ("84.51, 96, 71, 2405, 0x0000000000000000\n", Clocks(96, 71, 2405, (), 84.51)),
-        ("nan, 0, 41, 208, 0x0000000000000001\n", Clocks(0, 41, 208)),
-        # A power cap in software is what every GPU at full load has.
-        ("60, 99, 84, 2200, 0x0000000000000004\n", Clocks(99, 84, 2200, (), 60.0)),
-        ("60, 99, 91, 1600, 0x0000000000000068\n", Clocks(99, 91, 1600, HOT, 60.0)),
-        ("[N/A], [N/A], [N/A], [N/A], 0x0000000000000080", Clocks(slowed=("hardware power brake",))),
-        ("60, 96, 71, 2405, [N/A]\n", None),
-        ("No devices were found\n", None),
-        ('Field "clocks_event_reasons.active" is not a valid field to query.\n', None),
-        ("", None),
-        (None, None),
-    ],
-)
-def test_how_fast_the_gpu_runs(tmp_path, printed, expected):
-    assert node_health.gpu_clocks(Machine(tmp_path, {("nvidia-smi", GPU_QUERY): printed}).runner) == expected

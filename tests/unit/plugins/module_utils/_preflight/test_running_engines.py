@@ -7,7 +7,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.running_engines import (
     engine_name,
-    gpu_processes,
     running,
 )
 
@@ -33,14 +32,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.run
 )
 def test_engine_name(argv, name):
     assert engine_name(argv) == name
-
-
-def test_gpu_processes():
-    assert gpu_processes("1234, /usr/bin/python3\n77, a, b\nNo devices were found\n\n") == [
-        (1234, "/usr/bin/python3"),
-        (77, "a, b"),
-    ]
-    assert gpu_processes(None) == []
 
 
 def machine(tmp_path, commands=None, engine="inactive", ray="inactive", gpu=None):

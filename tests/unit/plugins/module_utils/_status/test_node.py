@@ -91,8 +91,7 @@ class Cluster:
     def found(self, **changes: Any) -> dict[str, Any]:
         here = bool(changes.pop("here", False))
         asked = status.Asked(
-            Machine(str(self.root), self.run),
-            self.run,
+            Machine(str(self.root), changes.pop("runner", self.run)),
             self.ask,
             self.listed,
             self.token,

@@ -11,23 +11,26 @@ import json
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.gpu import Clocks
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.hardware import Memory
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Clocks
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.metrics import Work
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.counters import Moved
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot.snapshot import Service, Snapshot
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import every_node, top
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status.top import Moved, Sample, Work
 
 GIB = top.GIB
 GPU = Clocks(96, 71, 2405, ("hardware power brake",), 60.5)
-BEFORE = Sample(10.0, 120 * GIB, 24 * GIB, 3.2, GPU, {"enp1s0f0np0": Moved(0, 10**9)}, {"engine": Work(100.0)})
-NOW = Sample(
-    12.0, 120 * GIB, 20 * GIB, 3.2, GPU, {"enp1s0f0np0": Moved(10**9, 10**9)}, {"engine": Work(147.0, running=2.0)}
-)
-METRICS = """# HELP vllm:generation_tokens_total Number
-vllm:generation_tokens_total{engine="0"} 100.0
-vllm:generation_tokens_total{engine="1"} 47.0
-vllm:generation_tokens_total_created 9.0
-vllm:num_requests_running{engine="0"} 2.0
-"""
+
+
+def snapshot(at, available, moved, work):
+    service = Service("", "sparkmatrix-engine.service", "m", work=work)
+    memory = Memory(120 * GIB, available * GIB)
+    return Snapshot("spark1", memory, (service,), at, 3.2, GPU, {"enp1s0f0np0": moved})
+
+
+BEFORE = snapshot(10.0, 24, Moved(0, 10**9), Work(100.0))
+NOW = snapshot(12.0, 20, Moved(10**9, 10**9), Work(147.0, running=2.0))
 
 
 def test_rates_of_two_samples():
@@ -37,13 +40,6 @@ def test_rates_of_two_samples():
     assert (found["memory_total_gib"], found["memory_available_gib"]) == (120.0, 20.0)
     restarted = top.figures(NOW, BEFORE)
     assert restarted["services"]["engine"]["tokens_per_s"] == 0.0
-
-
-def test_tokens_of_all_replicas():
-    assert top.total(METRICS, top.TOKENS) == 147.0
-    assert top.total(METRICS, top.RUNNING) == 2.0
-    assert top.total(METRICS, top.WAITING) is None
-    assert top.total('vllm:generation_tokens_total{a="b"} NaN\n', top.TOKENS) is None
 
 
 def test_the_frame():
@@ -64,29 +60,30 @@ def test_a_node_without_anything(tmp_path):
     said = []
     top.tell(machine, 2, said.append)
     assert len(said) == 2
-    assert json.loads(said[0]) == {**document.plain(Sample(7.0)), "load": 0.5}
+    assert json.loads(said[0]) == {**document.plain(Snapshot("", at=7.0)), "load": 0.5}
 
 
 @pytest.mark.parametrize(
     "lie",
     [
         {},
-        {"at": 1.0, "halves": 5},
-        {"at": 1.0, "gpu": {"busy": "\x1b[2J"}},
-        {"at": 1.0, "load": float("nan")},
-        {"at": 10**400},
-        {"at": 1.0, "halves": {"a": {"received": 1, "sent": "x"}}},
+        {"host": "a", "moved": 5},
+        {"host": "a", "clocks": {"busy": "\x1b[2J"}},
+        {"host": "a", "load": float("nan")},
+        {"host": "a", "at": 10**400},
+        {"host": "a", "moved": {"a": {"received": 1, "sent": "x"}}},
     ],
 )
 def test_a_node_that_says_something_else_is_not_known(lie):
     stream = every_node.Stream("spark2", ["x"], lambda _argv, **_kw: Process(json.dumps(lie) + "\n"))
     latest = top.Latest({"spark2": False})
     stream.read(latest.take)
-    assert not latest.samples["spark2"] and stream.problem
+    assert not latest.seen["spark2"] and stream.problem
 
 
 def test_what_it_says_does_nothing_to_a_terminal():
-    read = top.read({"at": 1.0, "halves": {"a\x1b\nb": {}}, "gpu": {"slowed": ["heat\nspark1 down"]}})
+    told = {"host": "", "moved": {"a\x1b\nb": {}}, "clocks": {"slowed": ["heat\nspark1 down"]}}
+    read = document.load(Snapshot, told)
     shown = top.lines({"nodes": {"spark2": top.figures(read, read)}})
     assert len(shown) == 2 and all(line.isprintable() for line in shown)
 

@@ -13,22 +13,22 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.drift import Drift as FabricDrift
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH, dump
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import drifting
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.drifting import Drift
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import (
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot import full
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot.snapshot import (
     Difference,
-    Observation,
     Rank,
     Service,
+    Snapshot,
     Weights,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observe import Asked
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import drifting
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.drifting import Drift
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.plan import Node, plan
 from fake_spark import Spark
 
 RANK = Rank("", "u", "VLLM::Worker")
 SERVICE = Service("", "u", "m", image="i:1", image_planned="aa", image_named="aa", image_running="aa")
-SEEN = Observation("spark1", ranks=(RANK,), services=(SERVICE,), weights=(Weights("m", "", "whole"),))
+SEEN = Snapshot("spark1", ranks=(RANK,), services=(SERVICE,), weights=(Weights("m", "", "whole"),))
 GOOD = Completed(0, drifting.Node("spark2").as_text())
 DRIFTED = Drift("spark2", "fabric_fact", "spark2 net0: the MTU is 1500.")
 BAD = Completed(0, drifting.Node("spark2", (DRIFTED,)).as_text())
@@ -67,8 +67,7 @@ def head(tmp_path, monkeypatch, other, wrong=False):
     spark = Spark(tmp_path)
     rail = spark.fact.rails[0]
     healthy(monkeypatch, [FabricDrift("wrong_mtu", "spark1", rail, "the MTU is 1500", "")] if wrong else [])
-    asked = Asked(answer=spark.ask, told=lambda _target: {})
-    return drifting.collect(Machine(str(tmp_path), spark.run), lambda _host: other, asked)
+    return drifting.collect(Machine(str(tmp_path), spark.run), lambda _host: other, spark.look)
 
 
 def test_the_head_asks_the_others(tmp_path, monkeypatch):
@@ -84,11 +83,10 @@ def test_the_head_asks_the_others(tmp_path, monkeypatch):
 def asked(tmp_path, spark):
     """Which nodes are asked; what has drifted."""
     hosts = []
-    quiet = Asked(answer=spark.ask, told=lambda _target: {})
     found, looked = drifting.collect(
         Machine(str(tmp_path), spark.run),
         lambda host: hosts.append(host) or Completed(0, drifting.Node(host).as_text()),
-        quiet,
+        spark.look,
     )
     assert set(looked) == {"spark1", *hosts}
     return sorted(hosts), [(one.host, one.kind) for one in found]
@@ -120,7 +118,7 @@ def test_what_cannot_be_read_is_told(tmp_path, monkeypatch):
     spark.write(FACT_PATH, dump(replace(spark.fact, state="applying")))
     assert asked(tmp_path, spark)[1] == [("spark1", "not_looked_at")]
     (tmp_path / FACT_PATH.lstrip("/")).unlink()
-    found, _fact = drifting.this_node(Machine(str(tmp_path), spark.run), Asked(days=0, ask=False))
+    found, _fact = drifting.this_node(Machine(str(tmp_path), spark.run), spark.look)
     assert [one.kind for one in found.drifts] == ["fabric_fact"]
 
 
@@ -145,7 +143,7 @@ def test_versions_have_to_be_the_same_on_all_nodes(tmp_path):
     }.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(content)
-    own = drifting.versions(Machine(str(tmp_path)))
+    own = full.versions(Machine(str(tmp_path)))
     assert own == {"kernel": "6.14.0", "driver": "", "UEFI firmware": "5.36", "ConnectX firmware": "28.45.4028"}
     nodes = [drifting.Node(f"spark{number}", (), own) for number in (1, 2, 3)]
     assert list(drifting.of_versions(nodes)) == []
@@ -168,8 +166,7 @@ def test_a_fabric_that_nobody_can_tell_of(tmp_path, monkeypatch):
 
     spark = Spark(tmp_path)
     monkeypatch.setattr(fabric_status, "effective", broken)
-    asked = Asked(answer=spark.ask, told=lambda _target: {})
-    found, _host = drifting.collect(Machine(str(tmp_path), spark.run), lambda _host: GOOD, asked)
+    found, _host = drifting.collect(Machine(str(tmp_path), spark.run), lambda _host: GOOD, spark.look)
     assert [(one.kind, one.found) for one in found] == [("fabric_fact", "ip is not there.")]
 
 

@@ -9,20 +9,20 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.document import plain
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import node as status_node
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import (
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.gpu import Rate
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.hardware import Memory
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.journal import Boot, Lines
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot.snapshot import (
     NOT_KNOWN,
     UNLIMITED,
-    Boot,
     Difference,
-    Gpu,
-    Lines,
-    Observation,
     Rank,
     Service,
+    Snapshot,
     Weights,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import node as status_node
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules import limits
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import doctor
@@ -66,11 +66,11 @@ def machine(service=WORKER, **changed):
         "services": (service,),
         "ranks": (RANK,),
         "weights": (WEIGHTS,),
-        "gpu": Gpu(reason="an engine runs"),
+        "gpu": Rate(reason="an engine runs"),
         "halves": HALVES,
-        "facts": {"bios_version": "5.36"},
+        "versions": {"UEFI firmware": "5.36"},
     }
-    return Observation(**{**usual, **changed})
+    return Snapshot(**{**usual, **changed})
 
 
 HEALTHY = {"spark1": machine(HEAD), "spark2": machine()}
@@ -88,9 +88,9 @@ def run(observed=HEALTHY, status=SERVES, findings=()):
             "limits": {},
             "observed": {
                 host: doctor.read_observation(
-                    {"observation": plain(one), "status": status if host == "spark1" else WORKER_SAYS}, host
+                    {"snapshot": plain(one), "status": status if host == "spark1" else WORKER_SAYS}, host
                 )
-                if isinstance(one, Observation)
+                if isinstance(one, Snapshot)
                 else one
                 for host, one in observed.items()
             },
@@ -145,7 +145,7 @@ FAULTS = {
     "ranks over TCP": ranked(opened=()),
     "ranks on one half": ranked(opened=HALVES[:1]),
     "an answer over TCP": served(moved=dict.fromkeys(HALVES, 0.0)),
-    "a slow GPU": changed(gpu=Gpu(gbs=70.0)),
+    "a slow GPU": changed(gpu=Rate(gbs=70.0)),
     "a port filter that was flushed": changed(filters=("its table is gone",)),
     "an environment of its own": ranked(environment=(Difference("NCCL_NET", "IB", "Socket"),)),
     "settings of before": changed(service=replace(WORKER, other_settings=True)),
@@ -158,7 +158,7 @@ FAULTS = {
     ),
     "weights that are gone": changed(weights=(Weights("org/m", "", "missing", "gone"),)),
     "another revision": changed(weights=(replace(WEIGHTS, revision="b" * 40),)),
-    "another firmware": changed(facts={"bios_version": "5.30"}),
+    "another firmware": changed(versions={"UEFI firmware": "5.30"}),
     "an engine that does not answer": served(
         answered=False, answer="the key file holds no VLLM_API_KEY", moved={}, options={}
     ),
@@ -167,7 +167,7 @@ FAULTS = {
 
 NOT_MEASURED = {
     "a journal that nobody can read": changed(journal_read=False),
-    "a GPU without torch": changed(gpu=Gpu(reason="no module torch")),
+    "a GPU without torch": changed(gpu=Rate(reason="no module torch")),
     "weights elsewhere": changed(weights=(Weights("org/m", "", "unseen", "a cache of its own"),)),
     "a journal that keeps one boot": changed(boots=()),
     "an environment under a title": ranked(environment_known=False),
@@ -254,8 +254,8 @@ MORE = {
         "observed": changed(ranks=(replace(RANK, opened=()), replace(RANK, unit="other.service", opened=())))
     },
     "two faults of one rank": {"observed": ranked(memlock=2**20, opened=HALVES[1:])},
-    "a GPU at its limit": {"observed": changed(gpu=Gpu(gbs=150.0))},
-    "a GPU below its limit": {"observed": changed(gpu=Gpu(gbs=149.9))},
+    "a GPU at its limit": {"observed": changed(gpu=Rate(gbs=150.0))},
+    "a GPU below its limit": {"observed": changed(gpu=Rate(gbs=149.9))},
     "both did not pass": {"observed": {host: machine(filters=("gone",)) for host in HOSTS}},
     "no ranks": {"observed": {host: machine(services=(), ranks=()) for host in HOSTS}},
     "no head": {"observed": {"spark2": machine()}},
@@ -348,7 +348,7 @@ def test_why_nothing_was_observed(result, said):
 
 
 def test_what_the_document_says_of_the_machines():
-    found = run({"spark1": machine(HEAD, used_bytes=100.06 * 2**30, total_bytes=119.94 * 2**30)})
+    found = run({"spark1": machine(HEAD, memory=Memory(int(119.94 * 2**30), int(19.88 * 2**30)))})
     (one,) = found.machines
     assert (one.host, one.rank, one.used_gib, one.total_gib, one.facts) == (
         *("spark1", 0, 100.1, 119.9),

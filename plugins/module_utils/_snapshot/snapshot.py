@@ -1,42 +1,28 @@
 # Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What doctor saw on one node: written by :mod:`_verdict.observe`, judged on the controller, and by the
-head's timer."""
+"""**A snapshot**: one node as it is now, the one type of what is seen of it.
+
+Quick (:mod:`_snapshot.quick`) it has what moves every second, for ``sparkmatrix top``; full (:mod:`_snapshot.full`)
+what doctor and ``sparkmatrix drift`` judge. What was not looked at is empty. What a machine *is* stands in
+:mod:`_preflight.node`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Optional
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Words
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.gpu import Clocks, Rate
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.hardware import Memory
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.journal import Boot, Lines
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Number, Words
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.metrics import Work
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.counters import Moved
 
 UNLIMITED, NOT_KNOWN = -1, -2  # of memlock
 # Why nobody has to miss a measurement of the GPU.
 NOT_ASKED, NO_GPU, BUSY = EXPECTED = ("it was not asked for", "there is no NVIDIA GPU", "an engine runs")
-
-
-@dataclass(frozen=True)
-class Lines:
-    """Lines of the kernel's journal of one kind about one device. Times in seconds since 1970."""
-
-    kind: Words  # of journal.KINDS
-    device: Words
-    count: int
-    most_per_hour: int
-    most_per_day: int
-    last_at: float
-    last: Words
-
-
-@dataclass(frozen=True)
-class Boot:
-    """An earlier boot. ``clean``: it ended with a shutdown; ``no_memory``: lines with NV_ERR_NO_MEMORY in its last
-    hour; ``last``: how its journal ends."""
-
-    ended_at: float
-    clean: bool
-    no_memory: int = 0
-    last: tuple[Words, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -89,6 +75,7 @@ class Service:
     answer: Words = ""  # what was measured, or why there is none
     tokens_per_s: float = 0
     moved: Mapping[Words, float] = field(default_factory=dict)  # bytes by RDMA device, meanwhile
+    work: Work = field(default_factory=Work)  # of a quick snapshot
 
 
 @dataclass(frozen=True)
@@ -102,28 +89,25 @@ class Weights:
 
 
 @dataclass(frozen=True)
-class Gpu:
-    """A matrix-vector product that reads memory for a second. ``reason``: why it was not measured."""
-
-    gbs: float = 0
-    reason: Words = ""
-
-
-@dataclass(frozen=True)
-class Observation:
+class Snapshot:
     host: Words  # of the fabric fact; empty without one
+    memory: Memory = field(default_factory=Memory)
+    services: tuple[Service, ...] = ()
+    # quick
+    at: Number = 0  # seconds, of a clock of this node
+    load: Number = 0
+    clocks: Optional[Clocks] = None
+    moved: Mapping[Words, Moved] = field(default_factory=dict)  # by interface
+    # full
     journal_read: bool = False
     lines: tuple[Lines, ...] = ()
     boots: tuple[Boot, ...] = ()
     uptime_s: float = 0
     days: float = 0  # that were looked at
-    services: tuple[Service, ...] = ()
     ranks: tuple[Rank, ...] = ()
     weights: tuple[Weights, ...] = ()
-    gpu: Gpu = Gpu()
+    gpu: Rate = field(default_factory=Rate)
     halves: tuple[Words, ...] = ()  # RDMA devices of the fabric fact
     filters: tuple[Words, ...] = ()  # what is wrong with the port filter
     problems: tuple[Words, ...] = ()  # what could not be looked at, and why
-    used_bytes: float = 0  # memory
-    total_bytes: float = 0
-    facts: Mapping[Words, Words] = field(default_factory=dict)  # kernel, driver, firmware … that have to be the same
+    versions: Mapping[Words, Words] = field(default_factory=dict)  # that have to be the same on all nodes

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import options
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import Difference
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot import options
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot.snapshot import Difference
 
 # As vLLM 0.32 prints it (CPU build), shortened.
 METRICS = (

@@ -9,17 +9,18 @@ from dataclasses import replace
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.hardware import Memory
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall import port_filter
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import drifting, gpu, observe
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import (
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot import full
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot.snapshot import (
     BUSY,
     NO_GPU,
     UNLIMITED,
     Difference,
-    Observation,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import drifting
 from engine_plans import with_service
 from fake_spark import ANSWER, HALVES, UNIT, Spark
 from root_or_not import root_or_not  # noqa: F401
@@ -33,7 +34,7 @@ def spark(tmp_path):
 def test_a_machine_where_all_is_well(spark):
     found = spark.seen()
     assert found.problems == () and found.filters == () and found.lines == () and found.journal_read
-    assert (found.host, found.halves, found.used_bytes) == ("spark1", HALVES, 60 * 1024)
+    assert (found.host, found.halves, found.memory) == ("spark1", HALVES, Memory(100 * 1024, 40 * 1024))
     (service,) = found.services
     assert (service.head, service.runs, service.answered, service.other_settings) == (True, True, True, False)
     assert service.answer == ANSWER.measured
@@ -95,7 +96,7 @@ def test_what_is_damaged_is_named_and_the_rest_is_looked_at(spark):
     spark.write(f"{kept_plan.DIRECTORY}/current.json", "{")
     found = spark.seen()
     assert [problem.partition(":")[0] for problem in found.problems] == ["fabric fact", "engine plan", "service"]
-    assert found.total_bytes
+    assert found.memory.total
 
 
 def test_a_port_filter_that_somebody_has_flushed(spark, monkeypatch):
@@ -159,9 +160,11 @@ def model_folder(spark):
     return spark.service.models[0].name.replace("/", "--")
 
 
-def test_the_gpu_is_measured_where_nothing_runs(spark):
+def test_the_gpu_is_measured_where_nothing_runs(spark, monkeypatch):
+    monkeypatch.setattr(full.gpu, "run", lambda _argv, _limit: spark.gpu)
+
     def measured():
-        return spark.seen(gpu=lambda machine, plan: gpu.measure(machine, plan, lambda _argv: spark.gpu)).gpu
+        return spark.seen(gpu=True).gpu
 
     assert measured().reason == NO_GPU
     spark.write("proc/driver/nvidia/gpus/000f:01:00.0/information", "Model: 		 NVIDIA GB10\n")
@@ -187,32 +190,13 @@ def test_sglang_is_asked_for_its_settings_by_either_name(monkeypatch, known, ask
             raise SparkError("HTTP 404")
         return {"context_length": 4096, "api_key": "sk-secret"}, 0.1
 
-    monkeypatch.setattr(observe.probe, "model_list", lambda _target: {})
-    monkeypatch.setattr(observe.probe, "metrics", lambda *_where: "sglang:num_running_reqs 0.0\n")
-    monkeypatch.setattr(observe.probe, "exchange", exchange)
-    target = observe.probe.Target("127.0.0.1", 8000, "m", "key")
-    assert observe.told(target) == ({"context_length": "4096"} if known else {})
+    monkeypatch.setattr(full.probe, "model_list", lambda _target: {})
+    monkeypatch.setattr(full.probe, "metrics", lambda *_where: "sglang:num_running_reqs 0.0\n")
+    monkeypatch.setattr(full.probe, "exchange", exchange)
+    target = full.probe.Target("127.0.0.1", 8000, "m", "key")
+    assert full.told(target) == ({"context_length": "4096"} if known else {})
     assert len(paths) == asked
     # vLLM tells in its metrics, and is not asked for a page that it does not have.
-    monkeypatch.setattr(observe.probe, "metrics", lambda *_where: 'vllm:cache_config_info{block_size="16"} 1.0\n')
-    assert observe.told(target) == {"block_size": "16"}
+    monkeypatch.setattr(full.probe, "metrics", lambda *_where: 'vllm:cache_config_info{block_size="16"} 1.0\n')
+    assert full.told(target) == {"block_size": "16"}
     assert len(paths) == asked
-
-
-def test_a_node_without_an_engine_says_so(monkeypatch):
-    asked = []
-
-    def collect(_asked, here):
-        asked.append(here)
-        raise SparkError("no engine is set up on this node")
-
-    def see(_machine, wanted):
-        asked.append((wanted.days, wanted.gpu, wanted.ask))
-        return Observation("spark1")
-
-    monkeypatch.setattr(observe, "observe", see)
-    monkeypatch.setattr(observe.cluster_status, "collect", collect)
-    found = observe.observation(observe.Request(days=1.0, gpu=True, here=False), False)
-    assert asked == [(1.0, gpu.measure, True), False]
-    assert found.observation.host == "spark1"
-    assert found.status == {"schema": 1, "problem": "no engine is set up on this node."}

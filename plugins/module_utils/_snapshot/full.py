@@ -1,9 +1,8 @@
 # Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Look at a node without disturbing it: journal, processes of the ranks, settings that are active, image, weights, GPU.
-
-What preflight reads (``node_info``: links, PCIe, addresses, GIDs, clocks) is not read again. Nothing is written. Raises
-nothing for a part that cannot be looked at: it is named in ``problems``.
+"""A snapshot of all that doctor and ``sparkmatrix drift`` judge: journal, processes of the ranks, settings that are
+active, image, weights, and where it is asked for the GPU. Disturbs nothing and writes nothing; a part that cannot be
+looked at is named in ``problems``.
 """
 
 from __future__ import annotations
@@ -11,56 +10,56 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import stat
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import look
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import meminfo, strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import gpu, hardware, journal, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, printable
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Flag, Plain
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json, image, kept_plan, probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import (
-    Model,
-    NodePlan,
-    ServicePlan,
-)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan, ServicePlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import status as fabric_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import traffic
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import node as cluster_status
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import gpu, journal, options
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import (
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import running_engines
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot import models, options
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot.snapshot import (
+    BUSY,
+    NO_GPU,
     NOT_ASKED,
     NOT_KNOWN,
     UNLIMITED,
     Difference,
-    Gpu,
-    Observation,
     Rank,
     Service,
+    Snapshot,
     Weights,
 )
 
 DAYS = 7.0  # of the journal
 ASK_S = 20.0  # for an answer
 SERVER_INFO = ("/server_info", "/get_server_info")  # of SGLang, and its older name
-MOST_RANKS = 64
-MOST_FILES = 10000  # of a directory with a model
+MAX_RANKS = 64
 _PARENT = re.compile(r"^PPid:\s*(\d+)", re.MULTILINE)
-MOST_DEEP = 8  # processes above a rank
+MAX_DEPTH = 8  # processes above a rank
 _MEMLOCK = re.compile(r"^Max locked memory\s+(\S+)", re.MULTILINE)
 _VERBS = re.compile(r"uverbs\d+")
 # What decides the fabric of a process, and is not in the fact: a value that somebody else has set.
 _DECIDES = ("NCCL_IB_", "NCCL_NET", "NCCL_SOCKET_")
+
+# What has to be the same on all nodes, and the file where it stands; of a pattern all of them.
+VERSIONS: Mapping[str, str] = {
+    "kernel": "/proc/sys/kernel/osrelease",
+    "driver": "/proc/driver/nvidia/version",
+    "UEFI firmware": "/sys/class/dmi/id/bios_version",
+    "ConnectX firmware": "/sys/class/infiniband/*/fw_ver",
+}
 
 
 def told(target: probe.Target) -> Mapping[str, str]:
@@ -79,55 +78,38 @@ def told(target: probe.Target) -> Mapping[str, str]:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is looked at, and how; tests replace the functions."""
-
-    days: float = DAYS
-    gpu: Callable[[Machine, NodePlan | None], Gpu] | None = None  # where it is wanted: _verdict.gpu
-    ask: bool = True  # the engine, for a token
-    answer: Callable[[probe.Target], probe.Answer] = lambda target: probe.ask(target, probe.Question(timeout_s=ASK_S))
-    told: Callable[[probe.Target], Mapping[str, str]] = told
-
-
-@dataclass(frozen=True)
 class Request:
-    """``gpu``: measure it where no engine runs; ``ask`` the services whose head the node is for a token; ``here``: the
-    status of this node only, not of the others."""
+    """``gpu``: measure it where no engine runs; ``ask`` the services whose head the node is for a token."""
 
     days: float = DAYS
     gpu: bool = False
     ask: bool = True
-    here: bool = True
 
 
-@dataclass(frozen=True)
-class Answer:
-    """``status``: what ``sparkmatrix status --json`` prints, or a ``problem``."""
-
-    observation: Observation
-    status: Plain
-    changed: Flag = False
+def ask(target: probe.Target) -> probe.Answer:
+    return probe.ask(target, probe.Question(timeout_s=ASK_S))
 
 
-def observation(request: Request, _check: bool) -> Answer:
-    """What cannot be looked at is named; the call does not fail for it."""
-    measure = gpu.measure if request.gpu else None
-    seen = observe(Machine(), Asked(days=request.days, gpu=measure, ask=request.ask))
-    try:
-        status = cluster_status.collect(cluster_status.Asked(), here=request.here)
-    except SparkError as exc:
-        status = {"schema": cluster_status.SCHEMA_VERSION, "problem": str(exc)}
-    return Answer(seen, status)
+def read(
+    machine: Machine,
+    request: Request,
+    ask: Callable[[probe.Target], probe.Answer] = ask,
+    told: Callable[[probe.Target], Mapping[str, str]] = told,
+) -> Snapshot:
+    """What preflight reads (``node_info``: links, PCIe, addresses, GIDs, clocks) is not read again.
 
-
-def observe(machine: Machine, asked: Asked | None = None) -> Observation:
-    return _Look(machine, asked or Asked()).all()
+    Args:
+        machine: The node.
+        request: What is looked at.
+        ask: A service for a token.
+        told: The settings that an engine says it has.
+    """
+    return _Look(machine, request, ask, told).all()
 
 
 class _Look:
-    def __init__(self, machine: Machine, asked: Asked) -> None:
-        self.machine = machine
-        self.asked = asked
+    def __init__(self, machine: Machine, request: Request, ask: Any, told: Any) -> None:
+        self.machine, self.request, self.ask, self.told = machine, request, ask, told
         self.problems: list[str] = []
         self.fact: FabricFact | None = None
 
@@ -139,39 +121,37 @@ class _Look:
         except (SparkError, OSError, ValueError, LookupError) as exc:
             self.problems.append(printable(f"{what}: {exc}")[:300])
 
-    def all(self) -> Observation:
-        machine = self.machine
+    def all(self) -> Snapshot:
+        machine, days = self.machine, self.request.days
         with self.part("fabric fact"):
             document = fabric_fact.on_disk(machine)
             self.fact = fabric_fact.load(document, "this node") if document is not None else None
         plan = self.plan()
-        since = machine.now() - self.asked.days * journal.DAY
-        lines, read = journal.kernel(machine, since)
+        since = machine.now() - days * journal.DAY
+        lines, journal_read = journal.faults(machine, since)
         services, ranks = self.services(plan)
-        memory = meminfo.read(machine.root)
         uptime = (machine.text("/proc/uptime") or "0").split()
         weights = self.weights(plan)
-        gpu = Gpu(reason=NOT_ASKED)
-        if self.asked.gpu:
+        rate = gpu.Rate(reason=NOT_ASKED)
+        if self.request.gpu:
             with self.part("GPU"):
-                gpu = self.asked.gpu(machine, plan)
-        return Observation(
+                rate = self.rate(plan)
+        return Snapshot(
             host=self.fact.host if self.fact else "",
-            journal_read=read,
+            memory=hardware.memory(machine),
+            services=tuple(services),
+            journal_read=journal_read,
             lines=tuple(lines),
             boots=tuple(journal.boots(machine, since)),
             uptime_s=float(uptime[0]) if uptime else 0,
-            days=self.asked.days,
-            services=tuple(services),
-            ranks=tuple(ranks[:MOST_RANKS]),
+            days=days,
+            ranks=tuple(ranks[:MAX_RANKS]),
             weights=tuple(weights),
-            gpu=gpu,
+            gpu=rate,
             halves=tuple(rail.rdma_device for rail in self.fact.rails) if self.fact else (),
             filters=tuple(fabric_status.filters(machine)),
             problems=tuple(self.problems),
-            used_bytes=memory.get("MemTotal", 0) - memory.get("MemAvailable", 0),
-            total_bytes=memory.get("MemTotal", 0),
-            facts=self.facts(),
+            versions=versions(machine),
         )
 
     def plan(self) -> NodePlan | None:
@@ -181,11 +161,20 @@ class _Look:
             self.problems.append(printable(f"engine plan: {kept.refused}")[:300])
         return kept.current
 
-    def facts(self) -> dict[str, str]:
-        """What decides numbers and is not read by ``node_info``."""
-        place = "/sys/class/dmi/id"
-        found = {name: self.machine.text(f"{place}/{name}") for name in ("bios_version", "bios_date")}
-        return {name: value for name, value in found.items() if value}
+    def weights(self, plan: NodePlan | None) -> list[Weights]:
+        found = []
+        for model in {(model.name, model.revision): model for model in (plan.models if plan else ())}.values():
+            with self.part(f"model {model.name}"):
+                found.append(models.read(self.machine, model, plan.model_cache if plan else ""))
+        return found
+
+    def rate(self, plan: NodePlan | None) -> gpu.Rate:
+        if not gpu.model(self.machine):
+            return gpu.Rate(reason=NO_GPU)
+        if running_engines.running(self.machine):
+            return gpu.Rate(reason=BUSY)
+        places = [service.venv.path for service in (plan.here if plan else ()) if not service.contained]
+        return gpu.rate(self.machine, places)
 
     # -- services and their ranks
 
@@ -203,8 +192,7 @@ class _Look:
     def service(self, instance: str, planned: ServicePlan | None, plan: NodePlan | None) -> tuple[Service, list[Rank]]:
         names = Names(instance)
         description = engine_json.read(self.machine.real(names.description))
-        node = engine_rank.Node(engine_rank.of(description), runner=self.machine.runner, root=self.machine.root)
-        units = node.report().units
+        units = engine_rank.of_service(description, self.machine).report().units
         own = units.get(description.unit)
         made: dict[str, Any] = {
             "instance": instance,
@@ -221,7 +209,7 @@ class _Look:
             if planned.from_image and plan is not None:
                 made |= self.image(planned, plan)
             ranks = self.ranks(planned, plan, units)
-        if self.asked.ask and (planned.is_head if planned else description.role == "head"):
+        if self.request.ask and (planned.is_head if planned else description.role == "head"):
             made |= {"head": True, **self.answer(names.description, planned)}
         return Service(**made), ranks
 
@@ -242,23 +230,19 @@ class _Look:
         before = traffic.read(machine, rails)
         try:
             target = probe.target_of(probe.read_config(machine.real(description)))
-            said = self.asked.answer(target)
+            said = self.ask(target)
         except SparkError as exc:
             return {"answer": str(exc)[:500]}
         after = traffic.read(machine, rails)
-        moved = {
-            device: float(last - first)
-            for device, last in after.items()
-            if last is not None and (first := before.get(device)) is not None and last >= first
-        }
-        active = self.asked.told(target)
+        moved = traffic.added(before, after)
+        active = self.told(target)
         ignored = options.compare(planned.engine.command.options, active) if planned else []
         return {
             "answered": True,
             "seconds": said.seconds,
             "answer": said.measured,
             "tokens_per_s": said.tokens_per_s,
-            "moved": moved,
+            "moved": {device: float(size) for device, size in moved.items() if size is not None},
             "options": {name: printable(value)[:200] for name, value in active.items()},
             "ignored": tuple(ignored),
         }
@@ -338,7 +322,7 @@ class _Look:
         A process that gives itself a title (``VLLM::EngineCore``) writes it over its environment, which then
         begins with zero bytes (setproctitle). What it was started with is that of its parent.
         """
-        for _deep in range(MOST_DEEP):
+        for _deep in range(MAX_DEPTH):
             content = self.machine.content(f"/proc/{pid}/environ") or b""
             if content and not content.startswith(b"\0"):
                 return content
@@ -348,55 +332,16 @@ class _Look:
             pid = parent.group(1)
         return b""
 
-    # -- models
 
-    def weights(self, plan: NodePlan | None) -> list[Weights]:
-        found = []
-        models = {(one.name, one.revision): one for one in (plan.models if plan else ())}
-        for one in models.values():
-            with self.part(f"model {one.name}"):
-                found.append(self.model(one, plan.model_cache if plan else ""))
-        return found
-
-    def model(self, one: Model, home: str) -> Weights:
-        if one.name.startswith("/"):
-            problem = _dangling(self.machine.real(one.name))
-            return Weights(one.name, "", "broken" if problem else "whole", problem)
-        if not look.is_cache_of(one.environment, home):
-            return Weights(one.name, one.revision, "unseen", "it comes from a cache of its own")
-        cache = caches.Cache(self.machine.real(home))
-        held = look.held(cache, one.name, one.revision)
-        if held.state == look.NONE:
-            return Weights(one.name, one.revision, "missing", "it is not in the cache of this node")
-        if held.state == look.FOREIGN:
-            broken = [
-                path
-                for kept in caches.kept(cache)
-                if (kept.name, kept.revision) == (one.name, held.revision)
-                for path in kept.broken
-            ]
-            if broken:
-                return Weights(one.name, held.revision, "broken", _first("leads nowhere", broken))
-        return Weights(one.name, held.revision, held.state, held.found[:300])
-
-
-def _first(what: str, paths: list[str]) -> str:
-    more = f", and {len(paths) - 1} more" if len(paths) > 1 else ""
-    return f"{paths[0]} {what}{more}"
-
-
-def _dangling(path: str) -> str:
-    """What is wrong with a directory, or a file, that a model is read from."""
-    if not os.path.exists(path):
-        return "a link that leads nowhere" if os.path.islink(path) else "it is not there"
-    if not stat.S_ISDIR(os.stat(path).st_mode):
-        return ""
-    broken = []
-    for count, (above, _folders, names) in enumerate(os.walk(path)):
-        if count > MOST_FILES:
-            break
-        broken += [os.path.join(above, name) for name in names if not os.path.exists(os.path.join(above, name))]
-    return _first("leads nowhere", sorted(broken)) if broken else ""
+def versions(machine: Machine) -> dict[str, str]:
+    """What has to be the same on all nodes; an empty text where it has none."""
+    found = {}
+    for name, place in VERSIONS.items():
+        above, star, below = place.partition("/*")
+        files = [f"{above}/{entry}{below}" for entry in machine.names(above)] if star else [place]
+        texts = sorted({(machine.text(file) or "").partition("\n")[0].strip() for file in files} - {""})
+        found[name] = ", ".join(texts)
+    return found
 
 
 def _limit(text: str) -> int:

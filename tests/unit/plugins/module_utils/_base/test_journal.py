@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import journal
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.journal import Boot
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import journal
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.observation import Boot
 
 # As they were published: open-gpu-kernel-modules #1358, mlx5e's carrier work, oom_kill.c, NVIDIA's description of Xids.
 NO_MEMORY = (
@@ -39,6 +39,22 @@ BOOTS = (
     f" -1 {'b' * 32} Sat 2026-11-21 07:00:00 UTC Sat 2026-11-21 09:00:00 UTC\n"
     f"  0 {'a' * 32} Sun 2026-11-22 07:00:00 UTC Mon 2026-11-23 07:00:00 UTC\n"
 )
+
+# Lines as the kernel writes them: Linux 6.8 ("Uncorrected"), Linux 6.14 and later ("Uncorrectable").
+FATAL_OLD = """pcieport 0000:00:03.0: AER: Multiple Uncorrected (Fatal) error received: 0000:00:03.0
+pcieport 0000:00:03.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer, (Requester ID)
+pcieport 0000:00:03.0:   device [6f08:8086] error status/mask=00004020/00000000
+pcieport 0000:00:03.0: AER: device recovery failed
+"""
+FATAL_NEW = """pcieport 0002:00:00.0: AER: Uncorrectable (Fatal) error message received from 0002:01:00.0
+mlx5_core 0002:01:00.0: PCIe Bus Error: severity=Uncorrectable (Fatal), type=Transaction Layer, (Receiver ID)
+"""
+HARMLESS = """pcieport 0000:00:1b.2: AER: Correctable error message received from 0000:03:04.0
+pcieport 0000:03:04.0: PCIe Bus Error: severity=Correctable, type=Physical Layer, (Receiver ID)
+pcieport 0000:03:04.0: PCIe Bus Error: severity=Uncorrectable (Non-Fatal), type=Transaction Layer
+mlx5_core 0000:01:00.0: mlx5_pcie_event:310:(pid 412): Detected insufficient power on the PCIe slot (27W).
+"""
+LOST = "mlx5_core 0000:01:00.0: Unable to change power state from D3cold to D0, device inaccessible\n"
 
 
 def text(lines, first=1000.0, step=1.0):
@@ -86,7 +102,7 @@ def test_the_most_of_an_hour_and_of_a_day_are_counted_whatever_order_they_are_pr
     ],
 )
 def test_a_journal_that_cannot_be_read_is_no_healthy_one(answer, read):
-    assert journal.kernel(machine(lambda _argv: answer), 0.0)[1] is read
+    assert journal.faults(machine(lambda _argv: answer), 0.0)[1] is read
 
 
 @pytest.mark.parametrize("last", SHUTDOWN)
@@ -124,8 +140,41 @@ def test_what_anybody_may_write_is_not_read():
         asked.append(argv)
         return Completed(0, BOOTS if "--list-boots" in argv else text(["one"]))
 
-    journal.kernel(machine(answer), 0.0)
+    journal.faults(machine(answer), 0.0)
     journal.boots(machine(answer), 0.0)
     assert all({"-t", "--identifier", "-k"}.isdisjoint(argv) for argv in asked)
     filters = [argv[argv.index("-q") + 1 :] for argv in asked if "--list-boots" not in argv]
     assert {" ".join(words) for words in filters} == {"_TRANSPORT=kernel", "_TRANSPORT=kernel + _UID=0"}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (FATAL_OLD, [("aer_fatal", "0000:00:03.0", 3)]),
+        (FATAL_NEW, [("aer_fatal", "0002:00:00.0", 1), ("aer_fatal", "0002:01:00.0", 1)]),
+        (LOST * 2, [("low_power", "0000:01:00.0", 2)]),
+        (HARMLESS, []),
+        ("AER: device recovery failed", [("aer_fatal", "", 1)]),
+        ("", []),
+    ],
+)
+def test_errors_of_this_boot(text, expected):
+    found = journal.parse_errors(text)
+    assert [(one.kind, one.device, one.count) for one in found] == expected
+    assert all(one.line in text for one in found)
+
+
+@pytest.mark.parametrize(("config", "missing"), [(b"\xb3\x15", False), (b"\xff\xff", True), (None, True), (b"", False)])
+def test_a_device_that_came_back_is_not_missing(tmp_path, config, missing):
+    place = tmp_path / "sys/bus/pci/devices/0000:01:00.0"
+    if config is not None:
+        place.mkdir(parents=True)
+        (place / "config").write_bytes(config)
+    assert journal.errors(Machine(str(tmp_path), lambda argv: Completed(0, LOST)))[0].missing is missing
+
+
+def test_a_journal_that_does_not_answer():
+    assert journal.errors(machine(lambda argv: Completed(1, "", "no"))) is None
+    asked = []
+    assert journal.errors(machine(lambda argv: asked.append(argv) or Completed(0, LOST)))[0].kind == "low_power"
+    assert asked[0][asked[0].index("-n") + 1] == str(journal.MAX_ERRORS)

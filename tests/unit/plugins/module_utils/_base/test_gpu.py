@@ -1,0 +1,87 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import sys
+import types
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import gpu
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.gpu import Clocks
+
+
+@pytest.mark.parametrize(
+    ("done", "expected"),
+    [
+        (Completed(0, "answer 0 CUDA_SUCCESS\n"), (True, True, 0, "CUDA_SUCCESS")),
+        (Completed(0, "answer 999 CUDA_ERROR_UNKNOWN\n"), (True, False, 999, "CUDA_ERROR_UNKNOWN")),
+        (Completed(0, "answer 100 \n"), (True, False, 100, "")),
+        (Completed(0, "absent libcuda.so.1: cannot open\n"), (False, None, None, "libcuda.so.1: cannot open")),
+        (Completed(124, "", "gave no answer"), (True, False, None, "cuInit gives no answer")),
+        (Completed(-11, "", ""), (True, False, None, "it printed nothing")),
+        (Completed(1, "", "Traceback"), (False, None, None, "Traceback")),
+        (Completed(0, "", ""), (False, None, None, "it printed nothing")),
+    ],
+)
+def test_cuda(done, expected):
+    found = gpu.cuda(lambda argv: done)
+    assert (found.checked, found.ok, found.code, found.message) == expected
+
+
+def test_the_program_that_asks_cuda_runs():
+    found = gpu.cuda()
+    assert found.ok if found.checked else "libcuda.so.1" in found.message
+
+
+def test_a_library_that_answers(monkeypatch, capsys):
+    asked = []
+
+    class Library:
+        def __init__(self, name):
+            asked.append(name)
+
+        def cuInit(self, flags):
+            return 999
+
+        def cuGetErrorName(self, code, name):
+            name.value = b"CUDA_ERROR_UNKNOWN"
+
+    stand_in = types.SimpleNamespace(
+        CDLL=Library, c_char_p=lambda: types.SimpleNamespace(value=None), byref=lambda name: name
+    )
+    monkeypatch.setitem(sys.modules, "ctypes", stand_in)
+    exec(gpu._CU_INIT, {})
+    assert capsys.readouterr().out == "answer 999 CUDA_ERROR_UNKNOWN\n"
+    assert asked == ["libcuda.so.1"]
+
+
+def test_who_computes():
+    assert gpu.parse_processes("1234, /usr/bin/python3\n77, a, b\nNo devices were found\n\n") == [
+        (1234, "/usr/bin/python3"),
+        (77, "a, b"),
+    ]
+    assert gpu.parse_processes(None) == []
+
+
+HOT = ("software thermal slowdown", "hardware thermal slowdown")
+
+
+@pytest.mark.parametrize(
+    ("printed", "expected"),
+    [
+        ("84.51, 96, 71, 2405, 0x0000000000000000\n", Clocks(96, 71, 2405, (), 84.51)),
+        ("nan, 0, 41, 208, 0x0000000000000001\n", Clocks(0, 41, 208)),
+        # A power cap in software is what every GPU at full load has.
+        ("60, 99, 84, 2200, 0x0000000000000004\n", Clocks(99, 84, 2200, (), 60.0)),
+        ("60, 99, 91, 1600, 0x0000000000000068\n", Clocks(99, 91, 1600, HOT, 60.0)),
+        ("[N/A], [N/A], [N/A], [N/A], 0x0000000000000080", Clocks(slowed=("hardware power brake",))),
+        ("60, 96, 71, 2405, [N/A]\n", None),
+        ("No devices were found\n", None),
+        ('Field "clocks_event_reasons.active" is not a valid field to query.\n', None),
+        ("", None),
+    ],
+)
+def test_how_fast_the_gpu_runs(printed, expected):
+    assert gpu.clocks(lambda argv: Completed(0, printed)) == expected
+    assert gpu.clocks(lambda argv: Completed(1)) is None
