@@ -190,3 +190,12 @@ def test_a_damaged_note_is_none(tmp_path: Path, cache: Cache, text: str) -> None
     assert caches.coming(cache, NAME) == {}
     with pytest.raises(SparkError, match="nobody has said"):
         take(cache, of, b"")
+
+
+@pytest.mark.parametrize("piece", ["", "7", '{"blob": "../x", "offset": 0, "size": 1}', '{"blob": "x", "offset": "0"}'])
+def test_pieces_of_no_file_are_refused(tmp_path: Path, cache: Cache, piece: str) -> None:
+    _source, of = measured(directory(tmp_path / "model"))
+    begin(cache, of)
+    with pytest.raises((SparkError, LookupError, TypeError, ValueError)):
+        take(cache, of, f'{{"pieces": [{piece or "["}]}}\nx'.encode())
+    assert not [path for path in cache.partial(of.revision).rglob("*") if path.is_file() and path.name != "coming.json"]
