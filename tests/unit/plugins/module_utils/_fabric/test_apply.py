@@ -339,14 +339,6 @@ def test_an_address_that_somebody_else_has(node: FakeNode) -> None:
     assert not apply(node, wanted()).changed and node.asked == []  # it has its addresses
 
 
-def test_a_networkmanager_profile_is_named(node: FakeNode) -> None:
-    path = f"{netplan.KEYFILES}/cx7.nmconnection"
-    text = f"[connection]\nid=cx7\ninterface-name={B}\n[ipv4]\nmethod=manual\naddress1=10.77.0.1/24\n"
-    node.write(path, text)
-    choice = "Set fabric_foreign: adopt to have it disabled until a reset. Or by hand. Delete it: nmcli"
-    untouched(node, wanted(), f"{B}: {path}: NetworkManager's connection 'cx7' gives {B} 10.77.0.1/24. {choice}")
-
-
 def test_netplan_does_not_accept_it(node: FakeNode) -> None:
     node.write("/etc/netplan/30-wrong.yaml", "network:\n  ethernets:\n    x: {adresses: []}\n")
     untouched(node, wanted(), "validating the netplan configuration failed: /etc/netplan/30-wrong.yaml: unknown key")
@@ -594,24 +586,6 @@ def test_a_profile_of_other_ports_as_well_is_left_and_does_not_get_them_back(
     assert (node.tree(), node.nm_managed) == (before, managed)
 
 
-@pytest.mark.parametrize(
-    ("match", "more", "found"),
-    [
-        (f"{{name: {A}}}", "addresses: [10.77.0.1/24]", f"it gives {A} the address 10.77.0.1/24"),
-        (f"{{name: {A}}}", "dhcp4: true, nameservers: {addresses: [10.77.0.1]}", f"also matches {A}"),
-        (f"{{name: {A}}}", "dhcp4: true, routes: [{to: default, via: 10.77.0.1}]", "addresses or routes of its own"),
-        ("{driver: mlx5_core}", "addresses: [10.77.0.1/24]", "the address 10.77.0.1/24"),
-    ],
-)
-def test_what_holds_more_than_dhcp_is_refused(
-    node: FakeNode, tree: SysfsTree, match: str, more: str, found: str
-) -> None:
-    node.write(MIRRORED, mirrored(match, more))
-    with pytest.raises(SparkError) as raised:
-        apply(node, wanted(), sysfs=tree.root)
-    assert f"{MIRRORED}: " in str(raised.value) and found in str(raised.value)
-
-
 def test_rules_of_a_vpn_survive_the_first_start_of_networkd(node: FakeNode) -> None:
     apply(node, wanted())
     verify(node, wanted())
@@ -654,19 +628,6 @@ def test_a_change_that_does_not_take_is_taken_back(node: FakeNode) -> None:
     assert not node.networkd
     node.nics[B].carrier = True
     assert apply(node, wanted()).changed
-
-
-def test_the_configuration_before_is_in_force_again(node: FakeNode) -> None:
-    apply(node, wanted())
-    text = node.read(netplan.FILE)
-    node.nics[B].carrier = False
-    with pytest.raises(SparkError, match="previous configuration is active again"):
-        apply(node, wanted(mtu=4200))
-    assert node.read(netplan.FILE) == text
-    node.nics[B].carrier = True
-    node.delay = 0
-    apply(node, wanted())
-    assert node.state()[A][0] == 9000
 
 
 STEPS = [

@@ -19,51 +19,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact i
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-words = st.text(st.characters(codec="utf-8", exclude_categories=("C", "Z")), max_size=5)
-names = st.text("abcdefghijklmnop0123456789", min_size=1, max_size=8)
-addresses = st.ip_addresses(v=4).map(str)
-rails = st.builds(
-    Rail,
-    index=st.integers(0, 3),
-    cage=st.integers(0, 1),
-    pcie_path=st.sampled_from(["0000", "0002"]),
-    netdev=names,
-    rdma_device=names,
-    rdma_port=st.integers(1, 2),
-    address=addresses,
-    prefix=st.integers(8, 30),
-    mtu=st.integers(1280, 9978),
-    link_gbps=st.sampled_from([0.0, 100.0, 200.0]),
-    segment=words,
-    neighbor=st.just("") | names,
-    edge=words,
-    gid_index=st.none() | st.integers(0, 255),
-    gid=st.sampled_from(["", "0000:0000:0000:0000:0000:ffff:c0a8:640a"]),
-)
-cables = st.builds(
-    Cable,
-    cage=st.integers(0, 1),
-    source=st.sampled_from(["lldp", "probe"]),
-    far_host=names,
-    far_cage=st.sampled_from([0, 1, None]),
-) | st.builds(Cable, cage=st.integers(0, 1), source=st.sampled_from(["declared", "assumed"]), switch=names)
-facts = st.builds(
-    FabricFact,
-    host=names,
-    state=st.sampled_from(["planned", "applying", "applied"]),
-    topology=st.sampled_from(["single", "direct", "ring", "switch"]),
-    transport=st.sampled_from(["rdma", "socket"]),
-    rank=st.integers(0, 3),
-    nodes=st.integers(4, 9),
-    management_address=st.shared(addresses, key="management"),
-    cluster_address=st.shared(addresses, key="management"),
-    cluster_interface=names,
-    rails=st.lists(rails, max_size=4, unique_by=lambda rail: rail.index).map(tuple),
-    cables=st.lists(cables, max_size=2).map(tuple),
-    qos=st.sampled_from(["none", "roce"]),
-    environment=st.dictionaries(names.map("NCCL_{}".format), words, max_size=4),
-).map(FabricFact.with_hash)
-
 RAIL = Rail(0, 0, "0000", "enp1s0f0np0", "rocep1s0f0", 1, "192.168.100.10", 24, 9000, 200.0, "rail0")
 FACT = FabricFact(
     host="spark1",
@@ -78,14 +33,6 @@ FACT = FabricFact(
     rails=(RAIL,),
     environment={"NCCL_DEBUG": "WARN"},
 ).with_hash()
-
-
-@given(facts)
-def test_what_is_dumped_is_loaded(fact: FabricFact) -> None:
-    text = dump(fact)
-    assert load(json.loads(text), fact.host) == fact
-    assert dump(load(json.loads(text), fact.host)) == text
-    assert load(fact.as_dict(), fact.host) == fact
 
 
 @settings(max_examples=50)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.lldp import (
     Announcement,
     parse_lldpcli,
@@ -98,13 +97,6 @@ JSON = st.recursive(
 def test_any_json_is_read(document: Any) -> None:
     assert isinstance(parse_lldpcli(json.dumps(document)), list)
     assert isinstance(parse_lldpcli(json.dumps({"lldp": {"interface": {"eth0": document}}})), list)
-
-
-def test_text_that_is_no_json() -> None:
-    with pytest.raises(SparkError, match="this is no JSON") as raised:
-        parse_lldpcli("plain text")
-    assert raised.value.where == "lldpcli"
-    assert raised.value.remedy == "Look at: sudo lldpcli -f json show neighbors"
 
 
 def test_what_acts_on_a_terminal_is_not_kept() -> None:

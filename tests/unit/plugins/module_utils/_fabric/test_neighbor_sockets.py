@@ -145,12 +145,6 @@ def test_a_port_that_left(sockets: type[FakeSocket], sysfs: SysfsTree) -> None:
     assert all(made.closed for made in sockets.made)
 
 
-def test_without_permission(sockets: type[FakeSocket], sysfs: SysfsTree) -> None:
-    sockets.errors = {"bind": PermissionError(1, "Operation not permitted")}
-    with pytest.raises(SparkError, match=r"CAP_NET_RAW.*become"):
-        Wire([A], sysfs.root)
-
-
 def test_state_of_interfaces(sockets: type[FakeSocket], sysfs: SysfsTree) -> None:
     sysfs.spark(cabled={0})
     calls: list[Sequence[str]] = []

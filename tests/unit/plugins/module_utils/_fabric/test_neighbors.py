@@ -15,7 +15,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighb
     Beacon,
     Conversation,
     End,
-    Port,
     decode,
     encode,
 )
@@ -138,12 +137,6 @@ def test_a_ring_knows_of_nodes_that_are_not_adjacent(count: int) -> None:
     assert air.cables("spark2") == {(0, "spark1", 1, True), (1, "spark3", 0, True)}
 
 
-def test_crossed_cages_and_two_cables() -> None:
-    air = Air({("a", 0): "one", ("b", 1): "one", ("a", 1): "two", ("b", 0): "two"}).run(2)
-    assert air.cables("a") == {(0, "b", 1, True), (1, "b", 0, True)}
-    assert set(air.ended) == {"a", "b"}
-
-
 def test_nodes_that_start_seconds_apart_wait_for_each_other() -> None:
     air = Air(switch(3), {"spark2": 1.5, "spark3": 4.0}).run(6)
     assert set(air.ended) == {"spark1", "spark2", "spark3"}
@@ -222,13 +215,3 @@ def test_frames_of_other_programs_are_notes_and_not_endless() -> None:
     for number in range(50):
         talk.receive(0, "enp1s0f0np0", f"aa:bb:cc:dd:ee:{number:02x}", b"hello")
     assert len([note for note in talk.notes() if "was not understood" in note]) == 20
-
-
-def test_a_node_that_is_not_asked() -> None:
-    with pytest.raises(ValueError, match="not among"):
-        Conversation("x", ["a"], [], "", 0)
-
-
-def test_interfaces() -> None:
-    shown = Air(switch(2), brought_up=["enp1s0f0np0"]).run(0).talks["spark1"].interfaces()
-    assert (shown["enp1s0f0np0"], shown["enp1s0f1np1"]) == (Port(True, True), Port(False))

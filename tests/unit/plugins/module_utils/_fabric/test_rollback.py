@@ -534,12 +534,6 @@ def test_neither_packages_nor_bonds_are_touched(nic: FakeNode) -> None:
 # --- the line that must not be cut -----------------------------------------------------------------------------------
 
 
-def test_the_default_route_is_not_cut(node: FakeNode) -> None:
-    node.default_routes = [A]
-    with pytest.raises(SparkError, match=f"{A}: this interface carries the default route"):
-        apply(node, replace(wanted(), connection_interface=""))
-
-
 def test_the_management_address_is_not_cut(node: FakeNode) -> None:
     want = wanted()
     assert want.fact

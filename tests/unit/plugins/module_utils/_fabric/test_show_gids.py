@@ -6,7 +6,6 @@ import contextlib
 import errno
 import ipaddress
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_g
 )
 from hypothesis import given
 from hypothesis import strategies as st
-from sysfs_tree import ZERO_GID, SysfsTree, gid_of, link_local_gid, mac
+from sysfs_tree import SysfsTree, gid_of, link_local_gid, mac
 
 LOCAL = "fe80:0000:0000:0000:4ebb:47ff:fe2e:104f"
 MAPPED = "0000:0000:0000:0000:0000:ffff:0a0b:0c0d"
@@ -92,8 +91,8 @@ def test_the_tables_of_a_spark(sysfs: SysfsTree) -> None:
     assert read(sysfs.root, ["rocep1s0f9"]) == []
 
 
-@pytest.mark.parametrize("length", [256, 1024])
-def test_long_tables_in_numeric_order(sysfs: SysfsTree, length: int) -> None:
+def test_long_tables_in_numeric_order(sysfs: SysfsTree) -> None:
+    length = 1024
     sysfs.table = length
     sysfs.rxe("rxe0", "eth1")
     for index in (length - 1, 100, 11, 10, 9, 2):
@@ -119,15 +118,6 @@ def test_attributes_are_read_for_used_entries_only(sysfs: SysfsTree, monkeypatch
     assert read(sysfs.root) == [gid(0, LOCAL, 1), gid(1, LOCAL, None, netdev=None)]
     assert sum("gid_attrs" in path for path in opened) == 4
     assert sum("/gids/" in path for path in opened) == 8
-
-
-def test_unused_entries(sysfs: SysfsTree) -> None:
-    sysfs.rdma("mlx5_0", "devices/virtual")
-    sysfs.gid("mlx5_0", 0, ZERO_GID, "v1")
-    sysfs.gid("mlx5_0", 1, "fe80:0000:0000:0000:0000:0000:0000:0000", "v1")
-    sysfs.write("class/infiniband/mlx5_0/ports/1/gids/2", "")
-    sysfs.gid("mlx5_0", 3, "fe80:0000:0000:0000:0000:0000:0000:0001", "v1", "eth0")
-    assert [g.index for g in read(sysfs.root)] == [3]
 
 
 @pytest.mark.parametrize(
@@ -198,42 +188,6 @@ def test_text_that_cannot_be_read(text: str) -> None:
     assert raised.value.where == "output of show_gids"
 
 
-def render(gids: Sequence[Gid]) -> str:
-    """The script's output, from its format strings; it lists the indices of a port in lexical order."""
-    lines = [
-        "DEV\tPORT\tINDEX\tGID\t\t\t\t\tIPv4  \t\tVER\tDEV",
-        "---\t----\t-----\t---\t\t\t\t\t------------  \t---\t---",
-    ]
-    for g in sorted(gids, key=lambda g: (g.device, str(g.port), str(g.index))):
-        digits = g.gid.replace(":", "")
-        octets = ".".join(str(int(digits[i : i + 2], 16)) for i in range(24, 32, 2))
-        address = f"{octets}  " if g.gid.startswith("0000") else "\t"
-        version = f"v{g.version}" if g.version else ""
-        lines.append(f"{g.device}\t{g.port}\t{g.index}\t{g.gid}\t{address}\t{version}\t{g.netdev or ''}")
-    return "\n".join([*lines, f"n_gids_found={len(gids)}", ""])
-
-
-NAMES = st.from_regex(r"[a-z][a-zA-Z0-9_]{0,10}[0-9]", fullmatch=True)
-ADDRESSES = st.one_of(st.ip_addresses().map(str), st.integers(1, 2**64).map(lambda n: str(ipaddress.IPv6Address(n))))
-GIDS = st.builds(
-    Gid,
-    device=NAMES,
-    port=st.integers(1, 255),
-    index=st.integers(0, 1023),
-    gid=ADDRESSES.map(gid_of),
-    version=st.sampled_from([1, 2]),
-    netdev=st.one_of(st.none(), NAMES),
-)
-
-
-@given(st.lists(GIDS, max_size=8, unique_by=lambda g: (g.device, g.port, g.index)))
-def test_round_trip(gids: list[Gid]) -> None:
-    parsed = parse(render(gids))
-    assert sorted(parsed, key=str) == sorted(gids, key=str)
-    for one, other in zip(parsed, parsed[1:]):
-        assert (one.device, one.port) != (other.device, other.port) or one.index < other.index
-
-
 # --- selection -------------------------------------------------------------------------------------------------------
 
 
@@ -284,9 +238,7 @@ UP = [("rocep1s0f0", 1), ("roceP2p1s0f0", 1), ("other", 1)]
     [
         {"active": UP},
         {"devices": ["rocep1s0f0", "roceP2p1s0f0"]},
-        {"devices": ["rocep1s0f0", "roceP2p1s0f0"], "active": []},
         {"netdevs": ["enp1s0f0np0", "enP2p1s0f0np0"]},
-        {"active": UP, "cidrs": ["10.0.0.0/22"]},
         {"active": UP, "cidrs": ["10.0.1.0/24", "10.0.2.0/24"]},
     ],
 )

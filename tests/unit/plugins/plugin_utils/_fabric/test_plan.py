@@ -195,12 +195,6 @@ def test_our_own_addresses_are_no_overlap(interfaces: Any, routes: Any) -> None:
     assert not made.findings, texts(made)
 
 
-def test_hosts_outside_the_run_are_named() -> None:
-    found = fabric_types.missing_nodes(["a", "b", "c"], ["b"])
-    assert [finding.host for finding in found] == ["a", "c"]
-    assert "without --limit" in str(found[0])
-
-
 def own(*addresses: dict[str, str], interfaces: Any = None, nodes: Any = None) -> Any:
     """A pair with ``fabric_addresses``."""
     pair = nodes or wired("spark1.0 spark2.0")
@@ -334,13 +328,6 @@ def test_removing_a_node_renumbers_no_other(fabric: tuple[list[int], list[tuple[
         assert load(json.loads(dump(fact)), host) == fact
 
 
-@settings(max_examples=15)
-@given(st.permutations(["spark1", "spark2", "spark3", "spark4"]))
-def test_the_order_of_the_inventory_does_not_matter(order: list[str]) -> None:
-    nodes = sparks(4)
-    assert plan({host: nodes[host] for host in order}, Settings()) == plan(nodes, Settings())
-
-
 # --- input of the role -----------------------------------------------------------------------------------------------
 
 
@@ -438,28 +425,6 @@ def measured(facts: Any) -> dict[str, Measured]:
         )
         for host, fact in facts.items()
     }
-
-
-@pytest.mark.parametrize("nodes", [2, 4])
-def test_a_node_that_took_its_change_back_is_the_only_finding(nodes: int) -> None:
-    facts = plan(sparks(nodes), Settings()).facts
-    found = measured(facts)
-    lost: dict[str, Any] = {
-        "ok": False,
-        "cause": "no_address",
-        "reason": "this node no longer has the address",
-        "remedy": "Run again",
-    }
-    silent: dict[str, Any] = {"ok": False, "cause": "unreachable", "reason": "nobody answers for the address (ARP)"}
-    for host, node in found.items():
-        probes = [
-            replace(probe, **(lost if host == "spark2" else silent if probe.peer == "spark2" else {}))
-            for probe in node.probes
-        ]
-        found[host] = replace(node, probes=probes, gids=[] if host == "spark2" else node.gids)
-    verified = verify(facts, found)
-    assert [(finding.host, finding.found) for finding in verified.findings] == [("spark2", lost["reason"])] * 2
-    assert {fact.state for fact in verified.facts.values()} == {"applying"}
 
 
 def test_a_stranger_with_an_address_of_the_fabric_is_named() -> None:

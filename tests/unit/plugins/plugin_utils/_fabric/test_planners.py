@@ -141,14 +141,3 @@ def test_a_limit_of_the_user_counts() -> None:
     judged = plan("bandwidth_verdict", facts | rest, schedule=made, limits={"half_good_gbps": 50})
     assert judged["warnings"] == [] and judged["part"]["verdicts"][0]["limit"][0]["owner"] == "you"
     assert "no limit" in plan("bandwidth_verdict", facts | rest, schedule=made, limits={"link": 1})["msg"]
-
-
-def test_a_node_that_cannot_be_measured() -> None:
-    fabric = planned()
-    looks: dict[str, Any] = {"looks": {host: {} for host in fabric["facts"]}}
-    assert "is missing" in plan("bandwidth", {"facts": fabric["facts"]} | looks)["reason"]
-
-
-def test_what_is_not_a_fact_is_named() -> None:
-    result = plan("bandwidth", {"looks": {"spark1": {}}, "facts": {"spark1": {"schema": 0}}})
-    assert result["failed"] and "spark1" in result["msg"]

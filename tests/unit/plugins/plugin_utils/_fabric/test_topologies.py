@@ -22,7 +22,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact i
     load,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import RdmaPort
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbors import Heard, Neighbors, Port
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbors import Heard, Neighbors
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ping import Probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import addresses
@@ -379,17 +379,6 @@ def test_what_a_machine_says_of_itself_is_no_switch(entry: dict[str, Any], topol
     assert made.facts["spark1"].cables[0].far_cage == (0 if topology == "direct" else None)
 
 
-def test_a_link_that_only_the_probe_saw() -> None:
-    """The probe brings interfaces up that were switched off."""
-    off = {(0, domain): {"admin_up": False, "carrier": False} for domain in ("0000", "0002")}
-    nodes = wired("spark1.0 spark2.0")
-    for host, node in nodes.items():
-        seen = dict.fromkeys(("enp1s0f0np0", "enP2p1s0f0np0"), Port(True, True))
-        nodes[host] = replace(spark(node.rank, (), change=off), neighbors=replace(node.neighbors, interfaces=seen))
-    made = plan(nodes, Settings())
-    assert made.topology == "direct", texts(made)
-
-
 # --- what is refused and what is said --------------------------------------------------------------------------------
 
 
@@ -549,15 +538,6 @@ def test_the_gid_index_is_exported_only_when_asked_and_only_when_one_fits() -> N
 
 
 # --- addresses of the user's own -------------------------------------------------------------------------------------
-
-
-def test_addresses_of_the_users_own() -> None:
-    nodes = of_node(PAIR, "spark1", addresses={"enp1s0f0np0": "10.1.0.5/16", "1": "192.168.101.77"})
-    made = plan(of_node(nodes, "spark2", addresses={"0": "10.1.9.6/16"}), Settings())
-    assert not made.findings
-    assert [(r.address, r.prefix) for r in made.facts["spark1"].rails] == [("10.1.0.5", 16), ("192.168.101.77", 24)]
-    assert made.facts["spark1"].cluster_address == "10.1.0.5"
-    check(made)
 
 
 # --- properties ------------------------------------------------------------------------------------------------------
