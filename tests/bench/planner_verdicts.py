@@ -43,9 +43,6 @@ QWEN_122B = Architecture(
 QWEN_397B = Architecture(
     60, 32, 2, 256, 4096, QWEN_VOCABULARY, 512, 1024, full_attention_layers=15, linear_value_heads=64, **DELTA
 )
-CODER_NEXT = Architecture(
-    48, 16, 2, 256, 2048, 151936, 512, 512, full_attention_layers=12, linear_value_heads=32, **DELTA
-)
 MINIMAX_M2 = Architecture(62, 48, 8, 128, 3072, 200064, 256, 1536)
 MINIMAX_M3 = Architecture(60, 64, 4, 128, 6144, 200064, 128, 3072)
 GPT_OSS = Architecture(36, 64, 8, 64, 2880, 201088, 128, 2880, sliding_layers=18, sliding_window=128)
@@ -61,10 +58,6 @@ NEMOTRON_NANO = Architecture(
 GEMMA_26B = Architecture(
     30, 16, 2, 512, 2816, 262144, 128, 704,
     sliding_layers=25, sliding_window=1024, sliding_kv_heads=8, sliding_head_dim=256,
-)  # fmt: skip
-GEMMA_31B = Architecture(
-    60, 32, 4, 512, 5376, 262144,
-    sliding_layers=50, sliding_window=1024, sliding_kv_heads=16, sliding_head_dim=256,
 )  # fmt: skip
 # Models whose cache the planner has no formula for: layers of MLA, as many as make the logged bytes per token.
 DEEPSEEK_V4_FLASH = Architecture(

@@ -14,7 +14,7 @@ from sysfs_tree import SysfsTree
 # Two cores shared with everything else: no deadline per example, the number of examples is the limit.
 # `unit` tries the same examples every time, so that a change is judged by what it changed. To look for new ones:
 # HYPOTHESIS_PROFILE=explore make test-fast (a step of `make test-full`)
-settings.register_profile("unit", deadline=None, max_examples=30, derandomize=True, database=None)
+settings.register_profile("unit", deadline=None, max_examples=15, derandomize=True, database=None)
 settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile("explore" if EXPLORE else "unit")
 

@@ -16,28 +16,22 @@ from pathlib import Path
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import NODE_PROGRAM as TOOL
+from fake_machine import FakeMachine
 
 USER_RULES = "/etc/ufw/user.rules"
 SSHD_CONFIG = "/etc/ssh/sshd_config"
 DROP_INS = "/etc/ssh/sshd_config.d"
 
 
-class Killed(BaseException):
-    """The run ends here, as if the power had gone."""
+class FakeAccess(FakeMachine):
+    looks = frozenset({"show", "status", "version", "-t", "-T", "-y", "is-active"})
 
-
-class FakeAccess:
     def __init__(self, root: Path) -> None:
-        self.root = root
+        super().__init__(root)
         self.closed_for = False  # what filters now drops what no rule allows
         self.filtering: list[str] | None = None  # the rules that filter now; None: nothing does
         self.sshd: dict[str, str] = {}  # what the running sshd goes by
-        self.log: list[str] = []
-        self.fail: dict[str, str] = {}
-        self.kill_at: int | None = None
-        self.changing = 0
         self.keys = 0
-        self.now = 0.0
         self.socket = ""
         self.write("/etc/hosts", "127.0.0.1 localhost\n127.0.1.1 spark1\n")
         self.write("/etc/default/ufw", 'IPV6=yes\nDEFAULT_INPUT_POLICY="DROP"\n')
@@ -52,16 +46,6 @@ class FakeAccess:
         self.sshd = self.settings()
 
     # --- files
-
-    def path(self, name: str) -> Path:
-        return self.root / name.lstrip("/")
-
-    def write(self, name: str, text: str) -> None:
-        self.path(name).parent.mkdir(parents=True, exist_ok=True)
-        self.path(name).write_text(text)
-
-    def read(self, name: str) -> str:
-        return self.path(name).read_text()
 
     def machine(self) -> Machine:
         return Machine(str(self.root), self.run, self.sleep, self.clock, self.root / "sys", self.clock)
@@ -86,25 +70,6 @@ class FakeAccess:
         )
 
     # --- programs
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-    def clock(self) -> float:
-        self.now += 0.001
-        return self.now
-
-    def run(self, argv: Sequence[str]) -> Completed:
-        command = " ".join(argv)
-        for beginning, complaint in self.fail.items():
-            if command.startswith(beginning):
-                return Completed(1, "", complaint)
-        self.log.append(command)
-        if not {"show", "status", "version", "-t", "-T", "-y", "is-active"} & set(argv):
-            self.changing += 1
-            if self.kill_at is not None and self.changing > self.kill_at:
-                raise Killed
-        return getattr(self, "_" + argv[0].replace("-", "_"))(list(argv)) or Completed(0)
 
     def rules(self) -> list[str]:
         return re.findall(r"^### tuple ### (.*)$", self.read(USER_RULES), re.MULTILINE)

@@ -17,10 +17,7 @@ from typing import Any
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.arp import Holder
-
-
-class Killed(BaseException):
-    """The run ends here, as if the power had gone."""
+from fake_machine import FakeMachine
 
 
 @dataclass
@@ -32,9 +29,11 @@ class Nic:
     dynamic: list[str] = field(default_factory=list)
 
 
-class FakeNode:
+class FakeNode(FakeMachine):
+    looks = frozenset({"is-active", "is-enabled", "show", "--root-dir"})
+
     def __init__(self, root: Path, nics: Sequence[str]) -> None:
-        self.root = root
+        super().__init__(root)
         self.nics = {"enP7s7": Nic(addresses=["10.0.0.1/24"]), **{name: Nic() for name in nics}}
         self.networkd = False
         self.nm = True
@@ -45,11 +44,6 @@ class FakeNode:
         self.manages_rules = True  # networkd, by what it read when it started
         self.delay = 2
         self.pending: list[tuple[int, str]] = []
-        self.now = 0.0
-        self.log: list[str] = []
-        self.fail: dict[str, str] = {}  # beginning of a command: what it complains about
-        self.kill_at: int | None = None  # number of the changing command that is the last
-        self.changing = 0
         self.timers: dict[str, list[str]] = {}  # armed by systemd-run: unit and what it runs
         self.default_routes = ["enP7s7"]
         self.strangers: list[Holder] = []  # who answers ARP probes
@@ -70,16 +64,6 @@ class FakeNode:
 
     # --- files
 
-    def path(self, name: str) -> Path:
-        return self.root / name.lstrip("/")
-
-    def write(self, name: str, text: str) -> None:
-        self.path(name).parent.mkdir(parents=True, exist_ok=True)
-        self.path(name).write_text(text)
-
-    def read(self, name: str) -> str:
-        return self.path(name).read_text()
-
     def tree(self) -> dict[str, tuple[str, int]]:
         """Every file with content and mode, without what netplan generates."""
         return {
@@ -94,30 +78,13 @@ class FakeNode:
     # --- programs
 
     def run(self, argv: Sequence[str]) -> Completed:
-        command = " ".join(argv)
-        for beginning, complaint in self.fail.items():
-            if command.startswith(beginning):
-                return Completed(1, "", complaint)
         if argv[0] == "ip" and argv[1] == "-j":
-            return Completed(0, self._show_routes() if "route" in argv else self._show())
-        self.log.append(command)
-        name = "_" + argv[0].replace("-", "_")
-        if "is-active" not in argv and "is-enabled" not in argv and "show" not in argv and "--root-dir" not in argv:
-            self.changing += 1
-            if self.kill_at is not None and self.changing > self.kill_at:
-                raise Killed
-        return getattr(self, name)(list(argv)) or Completed(0)
+            return self.failed(argv) or Completed(0, self._show_routes() if "route" in argv else self._show())
+        return super().run(argv)
 
     def holders(self, _machine: Any, asked: Any) -> list[Holder]:
         self.asked.append({netdev: list(addresses) for netdev, addresses in asked.items()})
         return [one for one in self.strangers if one.address in asked.get(one.netdev, ())]
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-    def clock(self) -> float:
-        self.now += 0.001
-        return self.now
 
     def _show(self) -> str:
         due, self.pending = (

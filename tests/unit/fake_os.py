@@ -11,15 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
+from fake_machine import FakeFiles, Killed
 
 GIB = 2**30
 
 
-class Killed(BaseException):
-    """The run ends here, as if the power had gone."""
-
-
-class FakeOs:
+class FakeOs(FakeFiles):
     def __init__(self, root: Path) -> None:
         self.root = root
         self.calls: list[str] = []
@@ -54,20 +51,10 @@ class FakeOs:
 
     # -- files
 
-    def path(self, name: str) -> Path:
-        return self.root / name.lstrip("/")
-
-    def write(self, name: str, text: str) -> None:
-        self.path(name).parent.mkdir(parents=True, exist_ok=True)
-        self.path(name).write_text(text)
-
     def link(self, name: str, target: str) -> None:
         self.path(name).parent.mkdir(parents=True, exist_ok=True)
         self.path(name).unlink(missing_ok=True)
         self.path(name).symlink_to(target)
-
-    def read(self, name: str) -> str:
-        return self.path(name).read_text()
 
     def memory(self, total: float, available: float) -> None:
         sizes = {"MemTotal": total, "MemAvailable": available}

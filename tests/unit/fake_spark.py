@@ -17,6 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot impo
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot.snapshot import Snapshot
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan import assumed_facts
 from engine_plans import node_plans
+from fake_machine import FakeFiles
 
 UNIT = "sparkmatrix-engine.service"
 ANSWER = probe.Answer("m", " a", 1, 0.2, 0.2, 5.0)
@@ -24,7 +25,7 @@ HALVES = ("rocep1s0f0", "roceP2p1s0f0")
 NO_LIMITS = "Max locked memory         unlimited            unlimited            bytes\n"
 
 
-class Spark:
+class Spark(FakeFiles):
     """The head of two, with a service whose rank is process 4242."""
 
     def __init__(self, root):
@@ -58,11 +59,6 @@ class Spark:
         self.answers = {}
         self.said = ANSWER
         self.gpu = Completed(0, "GBS 231.5\n")
-
-    def write(self, path, text):
-        place = self.root / path.lstrip("/")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text)
 
     def keep(self, plan):
         self.write(f"{kept_plan.DIRECTORY}/current.json", json.dumps(plan.as_dict()))

@@ -68,7 +68,9 @@ TWO = """\
 @pytest.mark.parametrize(
     ("arguments", "hosts", "says"),
     [
-        pytest.param(["--tags", "fabrik"], TWO, "there is no layer 'fabrik'. Did you mean 'fabric'?", id="tag"),
+        pytest.param(
+            ["--tags", "fabrik"], TWO, "there is no layer 'fabrik'. Did you mean 'fabric'?", id="tag", marks=FULL
+        ),
         pytest.param([], TWO.replace("rank: 0", "rank: 2"), "no machine is the head", id="no-head", marks=FULL),
         pytest.param(["--limit", "spark1", "--tags", "fabric"], TWO, "spark2", id="limit", marks=FULL),
     ],
@@ -80,6 +82,7 @@ def test_refused_before_contact(tmp_path, arguments, hosts, says):
     assert "hosts | Read the machine" not in done.stdout
 
 
+@FULL
 def test_a_restart_for_some_machines_stops_none(tmp_path):
     done = play("playbooks/restart.yml", "-i", inventory(tmp_path, TWO), "--limit", "spark1")
     assert done.returncode != 0
@@ -103,6 +106,7 @@ def test_an_inventory_without_sparks_does_not_end_green():
     assert "there is no host in the group 'sparks'" in done.stdout + done.stderr
 
 
+@FULL
 def test_a_checkout_that_lost_its_link_says_so(tmp_path):
     for name in ("playbooks", "inventories"):
         shutil.copytree(ROOT / name, tmp_path / name, symlinks=True)
@@ -117,6 +121,7 @@ def test_a_checkout_that_lost_its_link_says_so(tmp_path):
     )
 
 
+@FULL
 def test_started_in_another_folder_it_works_and_says_what_is_not_read(tmp_path):
     wrong = inventory(tmp_path, TWO, "        fabric_mtuu: 9000\n")
     done = play(str(ROOT / "playbooks/preflight.yml"), "-i", wrong, cwd=tmp_path, ANSIBLE_CONFIG="", HOME=str(tmp_path))
@@ -127,6 +132,7 @@ def test_started_in_another_folder_it_works_and_says_what_is_not_read(tmp_path):
     assert "answers of machines become variables" in said and "ANSIBLE_INJECT_FACT_VARS=false" in said
 
 
+@FULL
 def test_every_playbook_loads():
     done = play(*PLAYBOOKS, "-i", "inventories/4spark", "--list-tasks")
     assert done.returncode == 0, done.stderr
@@ -150,26 +156,33 @@ def test_the_plan_is_printed_without_a_machine(tmp_path):
     assert "no answer" not in done.stdout and "nothing was changed" in done.stdout
 
 
+@FULL
 def test_a_plan_that_is_refused_says_why(tmp_path):
     done = play("playbooks/plan.yml", "-i", inventory(tmp_path, TWO), "-e", "engine_recipe=llama-3.1-405b-awq")
     assert done.returncode != 0
     assert "the model does not fit" in done.stdout
 
 
-def test_recipes_are_listed_for_an_inventory_or_a_number(tmp_path):
-    for words in (("-i", inventory(tmp_path, TWO)), ("-e", "recipes_nodes=2")):
-        done = play("playbooks/recipes.yml", *words)
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert "recipe(s) fit 2 Spark(s)" in done.stdout
-        lines = done.stdout.splitlines()
-        (heading,) = [line for line in lines if line.split()[:2] == ["Name", "For"]]
-        (found,) = [line for line in lines if line.split()[:1] == ["minimax-m2.7-awq"]]
-        assert heading.index("Context") == found.index("2 x 64k")
+@pytest.mark.parametrize("by_number", [True, pytest.param(False, marks=FULL)])
+def test_recipes_are_listed_for_an_inventory_or_a_number(tmp_path, by_number):
+    words = ("-e", "recipes_nodes=2") if by_number else ("-i", inventory(tmp_path, TWO))
+    done = play("playbooks/recipes.yml", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "recipe(s) fit 2 Spark(s)" in done.stdout
+    lines = done.stdout.splitlines()
+    (heading,) = [line for line in lines if line.split()[:2] == ["Name", "For"]]
+    (found,) = [line for line in lines if line.split()[:1] == ["minimax-m2.7-awq"]]
+    assert heading.index("Context") == found.index("2 x 64k")
+
+
+@FULL
+def test_without_an_inventory_a_number_is_asked_for():
     none = play("playbooks/recipes.yml")
     assert "recipes_nodes=2" in " ".join(none.stdout.split())
     assert "No inventory" not in none.stderr and "implicit localhost" not in none.stderr
 
 
+@FULL
 def test_a_recipe_of_others_is_translated_into_a_file(tmp_path):
     theirs, ours = tmp_path / "their.yaml", tmp_path / "new/mine.yml"
     theirs.write_text("model: openai/gpt-oss-20b\nruntime: vllm\ncommand: vllm serve {model} --max-model-len 8192\n")
@@ -199,12 +212,14 @@ def test_the_report_is_made_of_a_folder_without_a_machine(tmp_path):
     assert json.loads((tmp_path / "page.json").read_text())["outcome"] == "fail"
 
 
+@FULL
 def test_a_report_of_nothing_says_what_to_run(tmp_path):
     done = play("playbooks/report.yml", "-e", f"report_from={tmp_path}")
     assert done.returncode != 0 and "no run has left its verdicts" in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("playbook", ["plan", pytest.param("sbatch", marks=FULL)])
+@FULL
+@pytest.mark.parametrize("playbook", ["plan", "sbatch"])
 def test_a_mistyped_variable_is_refused_where_nothing_is_started(tmp_path, playbook):
     done = play(f"playbooks/{playbook}.yml", "-i", inventory(tmp_path, TWO), "-e", "engine_contxt=4096")
     assert done.returncode != 0
@@ -212,6 +227,7 @@ def test_a_mistyped_variable_is_refused_where_nothing_is_started(tmp_path, playb
     assert "Did you mean engine_context?" in done.stdout
 
 
+@FULL
 def test_the_ssh_configuration_goes_by_the_inventory(tmp_path):
     file = tmp_path / "ssh" / "sparks.conf"
     variables = f"        access_client_file: {file}\n        access_client_forwards: {{9000: 127.0.0.1:8000}}\n"
@@ -404,6 +420,7 @@ def test_no_new_host_name_takes_the_name_of_the_login_away(login, rename, moves)
     assert Templar(DataLoader(), given).template(trust_as_template(text)) is moves
 
 
+@FULL
 def test_a_machine_that_is_off_is_told_in_seconds(tmp_path, strangers):
     says = "ssh: connect to host 192.0.2.1 port 22: Connection timed out"
     (tmp_path / "ssh").write_text(f'#!/bin/sh\necho "$*" >> "$ASKED"\necho "{says}" >&2\nexit 255\n')
@@ -524,7 +541,8 @@ def test_verdicts_are_shown_though_the_head_is_gone_by_now(tmp_path):
     assert tmp_path.stat().st_mode & 0o777 == 0o700 and (tmp_path / "sparkmatrix-doctor.xml").exists()
 
 
-@pytest.mark.parametrize("of_inventory", [True, pytest.param(False, marks=FULL)])
+@FULL
+@pytest.mark.parametrize("of_inventory", [True, False])
 def test_a_run_that_ends_early_leaves_no_verdicts_of_the_one_before(tmp_path, of_inventory):
     written = [tmp_path / f"sparkmatrix-{name}" for name in ("verify.json", "verify.xml", "doctor.xml")]
     for path in written:

@@ -17,6 +17,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ANSIBLE = pathlib.Path(sys.executable).parent / "ansible-playbook"
 pytestmark = pytest.mark.slow
+FULL = pytest.mark.full
 
 PLAYBOOK = """\
 - name: Do a little of everything
@@ -144,6 +145,7 @@ def test_on_a_terminal_a_line_moves_and_colours_can_be_off(tmp_path: pathlib.Pat
     assert "\x1b" not in screen and "Wait" not in screen
 
 
+@FULL
 def test_each_of_several_playbooks_has_its_page_and_its_log(tmp_path: pathlib.Path) -> None:
     (tmp_path / "second.yml").write_text("[{hosts: all, gather_facts: false, tasks: [{debug: {msg: the last one}}]}]")
     code, screen, _log = play(tmp_path, "second.yml")
@@ -154,12 +156,14 @@ def test_each_of_several_playbooks_has_its_page_and_its_log(tmp_path: pathlib.Pa
     assert ends[0].endswith(str(log)) and "the last one" not in log.read_text()
 
 
+@FULL
 def test_with_vvv_the_screen_is_ansibles_own(tmp_path: pathlib.Path) -> None:
     _code, screen, _log = play(tmp_path, "-vvv")
     assert "PLAY RECAP" in screen and "TASK [topic | Look]" in screen
     assert screen.splitlines()[-1].startswith("Done in ")
 
 
+@FULL
 def test_a_log_that_cannot_be_written_is_a_warning(tmp_path: pathlib.Path) -> None:
     (tmp_path / "file").write_text("")
     code, screen, _log = play(tmp_path, SPARKMATRIX_LOG_FOLDER=str(tmp_path / "file/logs"), ANSIBLE_NOCOLOR="1")

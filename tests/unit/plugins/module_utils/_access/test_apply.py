@@ -28,7 +28,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Member
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall import ufw
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import forced_command
-from fake_access import SSHD_CONFIG, USER_RULES, FakeAccess, Killed
+from fake_access import SSHD_CONFIG, USER_RULES, FakeAccess
+from fake_machine import Killed
 from root_or_not import root_or_not
 
 assert root_or_not  # a fixture

@@ -32,7 +32,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan i
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Settings
 from fabric_change import BEGIN, END, NICS, NOTHING, OTHER, A, B, apply, verify, wanted
 from fabric_inputs import spark
-from fake_node import FakeNode, Killed
+from fake_machine import Killed
+from fake_node import FakeNode
 from hypothesis import given
 from hypothesis import strategies as st
 from root_or_not import root_or_not

@@ -9,20 +9,16 @@ from pathlib import Path
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.leftover_units import LIMIT, leftovers
+from fake_machine import FakeFiles
 
 HALVES = ("enP2p1s0f0np0", "enp1s0f0np0")
 A, B = reversed(HALVES)
 SCRIPT = "/usr/local/bin/x.sh"
 
 
-class Node:
+class Node(FakeFiles):
     def __init__(self, root: Path) -> None:
         self.root = root
-
-    def write(self, path: str, text: str) -> None:
-        place = self.root / path.lstrip("/")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text)
 
     def enable(self, name: str, target: str = "multi-user.target.wants") -> None:
         link = self.root / "etc/systemd/system" / target / name

@@ -9,11 +9,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import peermem
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
+from fake_machine import FakeFiles
 
 EINVAL = "modprobe: ERROR: could not insert 'nvidia_peermem': Invalid argument"
 
 
-class Node:
+class Node(FakeFiles):
     """Files below a temporary root; modprobe works unless ``complaint`` is set."""
 
     def __init__(self, root, gb10=True):
@@ -23,10 +24,6 @@ class Node:
         self.write("proc/modules", "mlx5_core 1 0 - Live 0x0\n")
         self.write("sys/class/dmi/id/product_name", "NVIDIA_DGX_Spark" if gb10 else "X12")
         self.reader = Machine(root=str(root), runner=self.run)
-
-    def write(self, path, text):
-        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
-        (self.root / path).write_text(text)
 
     def run(self, argv):
         if argv[0] != "modprobe":

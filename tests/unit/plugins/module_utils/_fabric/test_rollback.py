@@ -27,7 +27,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.rollba
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
 from fabric_change import NICS, NOTHING, A, B, apply, machine, verify, wanted
-from fake_node import FakeNode, Killed
+from fake_machine import Killed
+from fake_node import FakeNode
 from root_or_not import root_or_not
 
 assert root_or_not  # a fixture

@@ -27,6 +27,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway impor
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.apply import Place
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import Engine, Key, Settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._gateway import render
+from fake_machine import FakeFiles
 from root_or_not import root_or_not
 
 assert root_or_not  # a fixture
@@ -38,7 +39,7 @@ UNIT = f"/etc/systemd/system/{names.UNIT}"
 LINKS = [{"ifname": "enP7s7", "addr_info": [{"local": "192.0.2.1", "scope": "global"}]}]
 
 
-class Fake:
+class Fake(FakeFiles):
     """A node whose nginx reads its files when it is started or reloaded, as the real one."""
 
     def __init__(self, root: Path) -> None:
@@ -54,16 +55,6 @@ class Fake:
         self.now = 0.0
         self.write(names.NGINX, "")
         self.write(paths.ENGINE_KEY, 'VLLM_API_KEY="key-of-the-engine-123"\n')
-
-    def path(self, name: str) -> Path:
-        return self.root / name.lstrip("/")
-
-    def write(self, name: str, text: str) -> None:
-        self.path(name).parent.mkdir(parents=True, exist_ok=True)
-        self.path(name).write_text(text)
-
-    def read(self, name: str) -> str:
-        return self.path(name).read_text()
 
     def load(self) -> None:
         if not self.deaf:

@@ -12,7 +12,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os import stabilization as os_stabilization
-from fake_os import FakeOs, Killed
+from fake_machine import Killed
+from fake_os import FakeOs
 
 EVERYTHING = {
     "headless": "now",

@@ -12,6 +12,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import packages
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os import update as os_update
+from fake_machine import FakeFiles
 
 OLD, NEW = "6.11.0-1016-nvidia", "6.14.0-1013-nvidia"
 PREVIOUS = f"gnulinux-advanced-1234>gnulinux-{OLD}-advanced-1234"
@@ -52,7 +53,7 @@ installed bash 5
 """
 
 
-class Node:
+class Node(FakeFiles):
     """Programs by their first words; the files are real ones below a directory."""
 
     def __init__(self, root, **answers):
@@ -76,11 +77,6 @@ class Node:
         for tool in os_update.GRUB_TOOLS:
             self.write(f"/usr/sbin/{tool}", "")
         self.machine = Machine(root=str(root), runner=self.run)
-
-    def write(self, path, text):
-        real = self.root / path.lstrip("/")
-        real.parent.mkdir(parents=True, exist_ok=True)
-        real.write_text(text)
 
     def run(self, argv):
         argv = list(argv)

@@ -24,6 +24,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import node as status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import store as verdict_store
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Run, Verdict
+from fake_machine import FakeFiles
 
 RAY, ENGINE = "sparkmatrix-ray.service", "sparkmatrix-engine.service"
 TOLD = Description(
@@ -39,7 +40,7 @@ REPORT = Report({RAY: UnitReport("active")}, available=70 * 2**30).text()
 DEAD = Completed(255, "", "ssh: connect to host spark2: No route to host")
 
 
-class Cluster:
+class Cluster(FakeFiles):
     """The head, with what its programs and the other node say."""
 
     def __init__(self, root: Path) -> None:
@@ -55,10 +56,6 @@ class Cluster:
         self.write("etc/sparkmatrix/engine.json", json.dumps(TOLD.as_dict()))
         self.store = Store(str(root))
         self.store.write(print, phase="serving", detail="it serves", stable=True)
-
-    def write(self, path: str, text: str) -> None:
-        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
-        (self.root / path).write_text(text)
 
     def run(self, argv: Sequence[str]) -> Completed:
         if argv[0] == "openssl":
