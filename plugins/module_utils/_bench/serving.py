@@ -63,7 +63,7 @@ def measure(request: Request, check: bool) -> Served:
 def _asked(request: Request) -> tuple[probe.Target, int | None]:
     status.check(request.service)
     target = probe.target_of(probe.read_config(request.description))
-    others = surroundings.others(lambda: probe.metrics(target.host, target.port, target.key))
+    others = surroundings.others(lambda: probe.metrics(target))
     # Also who listens there is looked at: a stranger gets no key.
     probe.ask(target, probe.Question(timeout_s=PROBE_TIMEOUT_S))
     return target, others

@@ -14,16 +14,20 @@ import contextlib
 import http.client
 import json
 import math
-import re
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, listening, systemd
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import (
+    document,
+    json_text,
+    listening,
+    systemd,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_program
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -31,6 +35,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds im
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.systemd import Unit
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.causes import explain
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Offer
 
 KEY_VARIABLE = "VLLM_API_KEY"
 PROMPT = "the quick brown fox"
@@ -50,78 +57,8 @@ OPEN = "Anybody on this node can use the engine. Restart it so that it reads its
 MAX_BODY = 4 * 1024 * 1024  # bytes
 MAX_STREAM = 16 * MAX_BODY  # of an answer that somebody reads: some 200 bytes a token
 METRICS_TIMEOUT_S = 4.0  # TensorRT-LLM waits 2 s for an iteration
-JOURNAL_SEARCHED = 2000  # lines; vLLM prints the same traceback from every rank
-JOURNAL_SHOWN = 8
 POLL_S = 1.0
 LISTED_S = 5.0
-
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-# `(EngineCore pid=67) ERROR 11-21 09:25:31 [core.py:1510] ` and its like; the rest repeats from rank to rank.
-_PREFIX = re.compile(r"^(?:\([^)]*\)\s*)*(?:ERROR [0-9-]+ [0-9:]+ \[[^\]]*\]\s*)?")
-_EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]*(?:Error|Exception|Exit)(?:\([^)]*\))?: \S|^[\w ./-]+: error: ")
-# First match wins. What is printed by vLLM 0.31 to 0.33, torch, the kernel and systemd when they end for this cause.
-CAUSES: Sequence[tuple[str, str, str]] = (
-    (
-        r"Free memory on device .* is less than desired|No available memory for the cache blocks"
-        r"|CUDA out of memory|OutOfMemoryError|NV_ERR_NO_MEMORY|oom-kill|Out of memory: Killed",
-        "it ran out of memory",
-        "Lower {context}, {concurrency} or {gpu_memory_utilization}; see what else uses memory: free -g",
-    ),
-    (
-        r"No such file or directory: '(g\+\+|gcc|c\+\+|cc)'|InvalidCxxCompiler|No working C\+\+ compiler"
-        r"|Failed to find C compiler",
-        "there is no C++ compiler, which torch needs on every node",
-        "Install it on all nodes: apt-get install g++",
-    ),
-    (
-        r"[Aa]ddress already in use|error while attempting to bind on address",
-        "its port is taken by another process",
-        "Find it with: ss -ltnp; or choose another {port}",
-    ),
-    (
-        r"error: unrecognized arguments|error: argument --|error: ambiguous option|expected one argument",
-        "it does not accept its command line",
-        "Correct {options} or the recipe for the version in {venv_requirements}",
-    ),
-    (
-        r"libnuma\.so\.1: cannot open|ImportError: lib\S+: cannot open shared object",
-        "a shared library is missing on a node",
-        "Install the library that the journal names on all nodes (libnuma1, libgomp1)",
-    ),
-    (
-        r"RAY_AUTH|[Aa]uthentication (token|failed)|Unauthenticated",
-        "Ray refused its token",
-        "Run the ray layer again, which gives all nodes the same token: ansible-playbook site.yml --tags ray",
-    ),
-    (
-        r"[Cc]annot provide a placement group|placement group .* (infeasible|pending)|Failed to connect to GCS"
-        r"|Ray cluster .* not (found|available)|ConnectionError: Could not find any running Ray instance",
-        "Ray has fewer nodes than the model needs",
-        "Run the ray layer again: ansible-playbook site.yml --tags ray",
-    ),
-    (
-        r"Repository Not Found|GatedRepoError|401 Client Error|LocalEntryNotFoundError|does not appear to have a file"
-        r"|Invalid repository ID or local directory"
-        r"|No such file or directory: '?\S+\.(safetensors|json)",
-        "it cannot get the model",
-        "Check the recipe's model; a gated model needs HF_TOKEN_PATH, an offline node the files on its disk",
-    ),
-    (
-        r"Read-only file system",
-        "it writes to a place that its unit does not allow (docs/security.md, What a rank may do)",
-        "Let it write below engine_model_cache or /var/lib/sparkmatrix/home; or set engine_sandbox: false",
-    ),
-    (
-        r"Failed at step (EXEC|NAMESPACE)",
-        "its program or a directory is missing, or lies below a home directory, which its unit cannot read",
-        "Put interpreter and models outside of /home and /root, and make what is missing; or set engine_sandbox: false",
-    ),
-    (
-        r"No space left on device",
-        "a disk is full",
-        "Free some space: df -h",
-    ),
-)
 
 
 class ProbeError(SparkError):
@@ -145,6 +82,11 @@ class Target:
     @property
     def where(self) -> str:
         return f"http://{self.host}:{self.port}"
+
+
+def target_of(told: Described | Description | Offer) -> Target:
+    """Whatever says where a model is, with the key that it is asked with now."""
+    return Target(told.host, told.port, told.model, read_key(told.key_file) if told.key else "", told.task)
 
 
 @dataclass(frozen=True)
@@ -271,11 +213,11 @@ def ask(
 def _embed(target: Target, question: Question) -> Answer:
     """The vector of the prompt."""
     body = {"model": target.model, "input": question.prompt, "encoding_format": "float"}
-    document, seconds = exchange(target, PATHS[target.task], body, question.timeout_s, "embedding")
+    said, seconds = exchange(target, PATHS[target.task], body, question.timeout_s, "embedding")
     try:
-        vector = document["data"][0]["embedding"]
+        vector = said["data"][0]["embedding"]
     except (KeyError, IndexError, TypeError) as exc:
-        raise ProbeError("garbage", f"the answer is no embedding: {document!r:.80}", target.where) from exc
+        raise ProbeError("garbage", f"the answer is no embedding: {said!r:.80}", target.where) from exc
     _check_numbers(vector, "embedding", target)
     return Answer(target.model, "", 0, seconds, seconds, 0.0, dimensions=len(vector))
 
@@ -283,11 +225,11 @@ def _embed(target: Target, question: Question) -> Answer:
 def _rank(target: Target, question: Question) -> Answer:
     """How well two short texts answer the prompt; what the scores are does not matter."""
     body = {"model": target.model, "query": question.prompt, "documents": list(RANKED)}
-    document, seconds = exchange(target, PATHS[target.task], body, question.timeout_s, "ranking")
+    said, seconds = exchange(target, PATHS[target.task], body, question.timeout_s, "ranking")
     try:
-        scores = [result["relevance_score"] for result in document["results"]]
+        scores = [result["relevance_score"] for result in said["results"]]
     except (KeyError, TypeError) as exc:
-        raise ProbeError("garbage", f"the answer is no ranking: {document!r:.80}", target.where) from exc
+        raise ProbeError("garbage", f"the answer is no ranking: {said!r:.80}", target.where) from exc
     _check_numbers(scores, "ranking", target)
     return Answer(target.model, "", 0, seconds, seconds, 0.0, scores=len(scores))
 
@@ -373,12 +315,13 @@ def connect(connection: http.client.HTTPConnection, with_key: bool) -> None:
             raise ConnectionRefusedError
 
 
-def metrics(host: str, port: int, key: str) -> str:
+def metrics(target: Target) -> str:
     """The engine's ``/metrics``; empty where there is none."""
-    connection = http.client.HTTPConnection(host, port, timeout=METRICS_TIMEOUT_S)
+    connection = http.client.HTTPConnection(target.host, target.port, timeout=METRICS_TIMEOUT_S)
     try:
-        connect(connection, bool(key))
-        connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {key}"} if key else {})
+        connect(connection, bool(target.key))
+        headers = {"Authorization": f"Bearer {target.key}"} if target.key else {}
+        connection.request("GET", "/metrics", headers=headers)
         response = connection.getresponse()
         return response.read(MAX_BODY).decode("utf-8", "replace") if response.status == http.client.OK else ""
     except (OSError, http.client.HTTPException, SparkError):
@@ -477,18 +420,18 @@ def _complaint(response: http.client.HTTPResponse) -> str:
     """``HTTP 404 Not Found: <what the engine says>`` from OpenAI's error object, or the beginning of the body."""
     text = response.read(4096).decode("utf-8", "replace")
     with contextlib.suppress(SparkError):
-        document = json_text.mapping(text)
-        error = document.get("error")
-        text = str(error.get("message") if isinstance(error, Mapping) else error or document.get("detail") or text)
+        told = json_text.mapping(text)
+        error = told.get("error")
+        text = str(error.get("message") if isinstance(error, Mapping) else error or told.get("detail") or text)
     said = " ".join(text.split())[:300]
     return f"HTTP {response.status} {response.reason}" + (f": {said}" if said else "")
 
 
 def _object(data: str, target: Target) -> dict[str, Any]:
-    document = _document(data, "chat completion", target)
-    if not isinstance(document.get("choices") or [], list):
+    event = _document(data, "chat completion", target)
+    if not isinstance(event.get("choices") or [], list):
         raise ProbeError("garbage", f"the answer is no chat completion: {data[:80]!r}", target.where)
-    return document
+    return event
 
 
 def _document(text: str, what: str, target: Target) -> dict[str, Any]:
@@ -551,32 +494,6 @@ def describe(state: Unit) -> str:
     return f"{state.active}/{state.sub}, Result={state.result}{status}, {state.restarts} restarts"
 
 
-def explain(unit: str, runner: Runner = run_program, invocation: str = "") -> str:
-    """The known cause with its remedy if the journal shows one, and the journal's telling lines.
-
-    ``invocation`` narrows it to one start of the unit: messages of its processes, and systemd's about it.
-    """
-    which = [f"_SYSTEMD_INVOCATION_ID={invocation}", "+", f"INVOCATION_ID={invocation}"] if invocation else ["-u", unit]
-    argv = ["journalctl", *which, "-n", str(JOURNAL_SEARCHED), "--no-pager", "-o", "cat"]
-    lines = [_COLOUR.sub("", line).rstrip() for line in runner(argv).out.splitlines() if line.strip()]
-    plain = [_PREFIX.sub("", line) for line in lines]
-    # Tracebacks end in their exception. The first ones are the cause, later ones what followed from it.
-    shown = list(dict.fromkeys(line for line in plain if _EXCEPTION.match(line)))[:JOURNAL_SHOWN]
-    shown = shown or lines[-JOURNAL_SHOWN:]
-    tail = "\n".join(f"    {line[:240]}" for line in shown) or "    (nothing)"
-    cause = known_cause(lines)
-    remedy = cause[1] if cause else ""
-    remedy = remedy.format_map(engine_names.OptionNames(in_entry=bool(engine_names.instance_of(unit))))
-    hint = f"It seems that {cause[0]}. {remedy}.\n" if cause else ""
-    return f"{hint}From its journal (all of it: journalctl -u {unit}):\n{tail}"
-
-
-def known_cause(lines: Sequence[str]) -> tuple[str, str] | None:
-    """(cause, remedy), the first of :data:`CAUSES` that any line shows."""
-    text = "\n".join(lines)
-    return next(((cause, remedy) for pattern, cause, remedy in CAUSES if re.search(pattern, text)), None)
-
-
 def refused(status: int, unit: str = "") -> str:
     if status == http.client.UNAUTHORIZED:
         return f"The running engine has another key: restart it, systemctl restart {unit or _ENGINE}"
@@ -608,7 +525,7 @@ def run(arguments: argparse.Namespace) -> int:
             _say(f"The engine gives no answer. {exc}")
         return 1
     if arguments.json:
-        told = {name: config.get(name) for name in ("engine", "backend", "endpoint", "recipe", "nodes")}
+        told = {name: getattr(config, name) for name in ("engine", "backend", "endpoint", "recipe", "nodes")}
         _say(json.dumps({"ok": True, **told, **asdict(answer)}))
     else:
         if answer.text:
@@ -617,8 +534,27 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def read_config(path: str) -> dict[str, Any]:
-    """What the engine layer wrote about the service; ``host``, ``port``, ``model`` and ``key_file`` are there."""
+@dataclass(frozen=True)
+class Described:
+    """What the engine layer wrote about a service, or the layer gateway about the gateway, for whoever asks it."""
+
+    host: str
+    port: int
+    model: str
+    key_file: str
+    key: bool = True  # it asks for one
+    task: str = "generate"
+    models: tuple[str, ...] = ()  # all of a gateway
+    endpoints: tuple[str, ...] = ()
+    endpoint: str = ""
+    engine: str = ""
+    backend: str = ""
+    recipe: str = ""
+    nodes: int = 0
+    instance: str = ""
+
+
+def read_config(path: str) -> Described:
     try:
         text = Path(path).read_bytes()
     except FileNotFoundError as exc:
@@ -628,22 +564,7 @@ def read_config(path: str) -> dict[str, Any]:
     except OSError as exc:
         raise SparkError(f"cannot be read ({exc.strerror})", path, "Run as root: sudo") from exc
     with json_text.Reading("the description of the engine is damaged", path, "Run the engine layer"):
-        document = json_text.mapping(text)
-        for name, kind in (("host", str), ("port", int), ("model", str), ("key_file", str)):
-            if not isinstance(document[name], kind):
-                raise TypeError(f"{name} is {document[name]!r:.40}")
-        return document
-
-
-def target_of(config: Mapping[str, Any]) -> Target:
-    """What a description is about, with the key that it is asked with now."""
-    key = read_key(config["key_file"]) if config.get("key", True) else ""
-    return Target(config["host"], config["port"], config["model"], key, task_of(config))
-
-
-def task_of(config: Mapping[str, Any]) -> str:
-    """Of a description; one of an earlier release has none."""
-    return str(config.get("task") or "generate")
+        return document.load_known(Described, json_text.mapping(text))
 
 
 def _say(text: str) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import systemd
@@ -98,7 +98,7 @@ class Gateway:
         if not Path(self.path).exists():
             return None
         config = engine_probe.read_config(self.path)
-        if self.model not in config.get("models", [config["model"]]):
+        if self.model not in (config.models or (config.model,)):
             return None
         state = systemd.unit(self.runner, UNIT)
         if not state.running:
@@ -107,8 +107,7 @@ class Gateway:
         if not self.awake():
             raise self._silent()
         self.silence.ended()
-        key = engine_probe.read_key(config["key_file"])
-        return Target(config["host"], config["port"], self.model, key, self.task)
+        return replace(engine_probe.target_of(config), model=self.model, task=self.task)
 
     def _silent(self) -> SparkError:
         """What is said of a gateway that gives no answer; a frozen one is killed."""

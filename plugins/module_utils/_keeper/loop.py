@@ -11,11 +11,10 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import listening, paths, strict
@@ -23,11 +22,15 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json, probe, ray_cluster
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import (
+    causes,
+    engine_json,
+    probe,
+    ray_cluster,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description, Settings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import ProbeError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import Report, UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import (
     gateway_probe,
@@ -52,6 +55,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide
     resume,
     short_of_memory,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.prober import Prober
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import Pulse, hold
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import (
     GATEWAY,
@@ -66,8 +70,6 @@ HELP = "keep the engine of this cluster running"
 GAVE_UP = 3  # exit code; the unit does not start it again then
 TICK_S = 2.0
 METRICS_S = 5.0
-RETRY_S = 5.0  # until the next probe, after one that failed
-GATEWAY_S = 2 * RETRY_S  # how long the gateway may fail before it is said: it is reloaded now and then
 SUSPECT_S = 3.0  # a probe that takes longer is a reason to look at the fabric
 RAY_S = 60.0
 TOLD_S = 10.0  # between two words about how far a load is
@@ -86,75 +88,6 @@ class Reach(Protocol):
     def latest(self) -> tuple[bool, Report, str]: ...
 
     def act(self, action: str) -> str: ...
-
-
-class Prober:
-    """Asks for one token, again and again, beside the loop: a hanging request must not hide a dead rank.
-
-    ``ask`` says what is wrong with the gateway and raises what is wrong with the engine.
-    """
-
-    def __init__(
-        self, ask: Callable[[], str | None], interval_s: float, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self.ask = ask
-        self.interval_s = interval_s
-        self.clock = clock
-        self.ok_at: float | None = None
-        self.failing_since: float | None = None
-        self.kind = ""
-        self.problem = ""
-        self.blind = ""  # why nobody could ask, which says nothing about the engine
-        self.gateway = ""
-        self.gateway_since = 0.0
-        self.asking_since: float | None = None
-        self.hasty = False  # while it loads
-        self.paused = True
-        self.wake = threading.Event()
-
-    def begin(self) -> None:
-        threading.Thread(target=self._loop, name="probe", daemon=True).start()
-
-    def _loop(self) -> None:
-        while True:
-            if not self.paused:
-                self.once()
-            calm = self.failing_since is None and not self.gateway and not self.blind
-            wait = TICK_S if self.hasty or self.paused else self.interval_s if calm else RETRY_S
-            self.wake.wait(wait)
-            self.wake.clear()
-
-    def once(self) -> None:
-        began = self.clock()
-        self.asking_since = began
-        try:
-            gateway = self.ask() or ""
-        except ProbeError as exc:
-            self.kind, self.problem, self.blind = exc.kind, str(exc), ""
-            self.failing_since = began if self.failing_since is None else self.failing_since
-        except SparkError as exc:
-            self.problem = self.blind = str(exc)
-        else:
-            self.ok_at, self.failing_since, self.kind = self.clock(), None, ""
-            self.problem = self.blind = ""
-            self.gateway_since = self.gateway_since if self.gateway else began
-            self.gateway = gateway
-        self.asking_since = None
-
-    def reset(self, *, paused: bool, hasty: bool = False) -> None:
-        self.paused, self.hasty = paused, hasty
-        self.ok_at = self.failing_since = None
-        self.kind = self.problem = self.blind = ""
-
-    @property
-    def gateway_problem(self) -> str:
-        """What has been wrong with the gateway for longer than a reload of it takes."""
-        return self.gateway if self.clock() - self.gateway_since >= GATEWAY_S else ""
-
-    @property
-    def silent_since(self) -> float | None:
-        """Since when there has been no answer: of failed probes, or of the one under way."""
-        return self.asking_since if self.failing_since is None else self.failing_since
 
 
 @dataclass
@@ -184,7 +117,6 @@ class Parts:
     budget: int = 0
     weights: int = 0  # bytes that a rank reads, as the plan knows
     unit: str = "sparkmatrix-keeper"  # this keeper's own
-    started: dict[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
 
 
 class Keeper:
@@ -196,6 +128,8 @@ class Keeper:
         self.parts_of_start: dict[str, float] = {}  # seconds; empty where it found the ranks running
         self.part_since = 0.0
         self.watched = missing_ranks.Watched(0.0)
+        self.started: dict[str, tuple[tuple[str, str], ...]] = {}  # invocations that belong together, by host
+        self.told_at = self.logged_at = 0.0  # how far a load is
         self.progress_at = 0.0
         self.progress: tuple[str, ...] = ()
         self.metrics_at = 0.0
@@ -427,52 +361,69 @@ class Keeper:
             self._save(start_since=self.started_at)
 
     def load(self) -> Verdict | None:
-        """Until the first token."""
+        """Until the first token. What went wrong, or None."""
         parts = self.parts
-        began = parts.clock()
+        began = self.logged_at = parts.clock()
         parts.prober.reset(paused=False, hasty=True)
         parts.prober.wake.set()
         self.enter("loading", "the ranks run", start_since=self.started_at)
         # Reports of the other nodes are up to two seconds old: what they say of before the start does not count.
         parts.sleep(TICK_S + 1.0)
         self.loading = [progress.Rank(node.host, parts.weights) for node in parts.nodes]
-        told = logged = began
+        self.told_at = began - TOLD_S
         self.watched = missing_ranks.Watched(began + self.settings.ready_s)
         while True:
             members = self.members()
-            ranks = {rank.host: rank for rank in self.loading}
-            progress.see(ranks, parts.clock(), {one.host: one.units for one in members if one.seen})
-            if told == began or parts.clock() - told >= TOLD_S:
-                told = parts.clock()
-                reads = progress.stage(self.loading).startswith("while")
-                self.enter("loading", progress.words(self.loading, told) if reads else self.how_far())
-            if parts.clock() - logged >= LOGGED_S:
-                logged = parts.clock()
-                parts.say(f"loading for {logged - began:.0f} s: {self.state.detail}")
-            for member in members:
-                for name, unit in member.units.items() if member.seen else ():
-                    if unit.active in ("failed", "inactive", "deactivating"):
-                        return Verdict("start", self.dead(member, name), member.host)
-            if parts.prober.ok_at is not None:
+            self.tell_progress(members, began)
+            dead = self.dead_rank(members)
+            if dead or parts.prober.ok_at is not None:
                 break
-            missed = gone(parts.clock(), self.watched.see(members, parts.clock()), LOADING_GONE_S, "start")
-            if missed:
-                return missed
-            if parts.clock() - began > self.settings.ready_s:
-                when = progress.stage(self.loading)
-                over = f"the time limit of {self.settings.ready_s:.0f} s (engine_ready_timeout_s) ended the start"
-                return Verdict("start", f"no token: {over}{f' {when}' if when else ''}: {self.how_far()}")
-            away = [member.host for member in self.members(ping=True) if member.pings is False]
-            if away and not any(member.seen for member in members if member.host in away):
-                return Verdict("lost", f"{', '.join(away)} went away while the engine was loading", away[0])
+            trouble = self.failed_start(members, began)
+            if trouble:
+                return trouble
             parts.sleep(TICK_S)
+        if dead:
+            return dead
         self.divide_start()
-        parts.started = {member.host: member.invocations for member in self.members()}
+        self.started = {member.host: member.invocations for member in self.members()}
         self.watched = missing_ranks.Watched(parts.clock() + missing_ranks.LEARN_S)
         parts.prober.reset(paused=False)
-        parts.prober.ok_at = parts.clock()
-        self.progress_at = parts.clock()
+        parts.prober.ok_at = self.progress_at = parts.clock()
         self.progress = ()
+        return None
+
+    def tell_progress(self, members: Sequence[Member], began: float) -> None:
+        now = self.parts.clock()
+        ranks = {rank.host: rank for rank in self.loading}
+        progress.see(ranks, now, {member.host: member.units for member in members if member.seen})
+        if now - self.told_at >= TOLD_S:
+            self.told_at = now
+            reads = progress.stage(self.loading).startswith("while")
+            self.enter("loading", progress.words(self.loading, now) if reads else self.how_far())
+        if now - self.logged_at >= LOGGED_S:
+            self.logged_at = now
+            self.parts.say(f"loading for {now - began:.0f} s: {self.state.detail}")
+
+    def dead_rank(self, members: Sequence[Member]) -> Verdict | None:
+        for member in members:
+            for name, unit in member.units.items() if member.seen else ():
+                if unit.active in ("failed", "inactive", "deactivating"):
+                    return Verdict("start", self.dead(member, name), member.host)
+        return None
+
+    def failed_start(self, members: Sequence[Member], began: float) -> Verdict | None:
+        """Why no token will come, although all units run."""
+        now = self.parts.clock()
+        missed = gone(now, self.watched.see(members, now), LOADING_GONE_S, "start")
+        if missed:
+            return missed
+        if now - began > self.settings.ready_s:
+            when = progress.stage(self.loading)
+            over = f"the time limit of {self.settings.ready_s:.0f} s (engine_ready_timeout_s) ended the start"
+            return Verdict("start", f"no token: {over}{f' {when}' if when else ''}: {self.how_far()}")
+        away = [member.host for member in self.members(ping=True) if member.pings is False]
+        if away and not any(member.seen for member in members if member.host in away):
+            return Verdict("lost", f"{', '.join(away)} went away while the engine was loading", away[0])
         return None
 
     def divide_start(self) -> None:
@@ -505,7 +456,7 @@ class Keeper:
             parts.store.recovered(began - self.broke_at, parts.say)
             self.broke_at = None
         while True:
-            verdict = judge(self.settings, parts.clock(), self.view(), parts.started)
+            verdict = judge(self.settings, parts.clock(), self.view(), self.started)
             if verdict is not None:
                 return verdict
             served = parts.clock() - began
@@ -593,7 +544,7 @@ def make(config: Description, pulse: Pulse, runner: Runner = run_command) -> Kee
         note=lambda reason: _gateway_killed(store, reason),
     )
     prober = Prober(
-        lambda: pulse.noted(lambda: gateway.probe(lambda: _target(config), question)), settings.probe_interval_s
+        lambda: pulse.noted(lambda: gateway.probe(lambda: probe.target_of(config), question)), settings.probe_interval_s
     )
     prober.begin()
     nodes: list[Reach] = [keeper_peers.Here(members[0].host, node), *others]
@@ -603,12 +554,12 @@ def make(config: Description, pulse: Pulse, runner: Runner = run_command) -> Kee
             nodes=nodes,
             addresses={member.host: member.address for member in members},
             prober=prober,
-            metrics=lambda: probe.metrics(config.host, config.port, _key(config)),
+            metrics=lambda: _metrics(config),
             ping=keeper_peers.pings,
             ray=lambda: _ray(config),
             taken=lambda: listening.taken(Machine(), config.host, config.port),
             start_ray=(lambda: _start_ray(node)) if config.backend == "ray" else None,
-            explain=lambda unit, invocation: probe.explain(unit, runner, invocation),
+            explain=lambda unit, invocation: causes.explain(unit, runner, invocation),
             store=store,
             unit=Names(config.instance).keeper.partition(".")[0],
             boot=engine_rank.boot_id("/"),
@@ -645,16 +596,12 @@ def _gateway_killed(store: Store, reason: str) -> None:
     store.add(Entry(stamp(time.time()), GATEWAY, reason), engine_rank.say)
 
 
-def _target(config: Description) -> probe.Target:
-    key = probe.read_key(config.key_file) if config.key else ""
-    return probe.Target(config.host, config.port, config.model, key, config.task)
-
-
-def _key(config: Description) -> str:
+def _metrics(config: Description) -> str:
+    """Most engines show them to everybody."""
     try:
-        return probe.read_key(config.key_file)
+        return probe.metrics(probe.target_of(config))
     except SparkError:
-        return ""
+        return probe.metrics(probe.Target(config.host, config.port, config.model))
 
 
 def _start_ray(node: engine_rank.Node) -> str:

@@ -46,7 +46,7 @@ def what(instance: str) -> str:
         config = probe.read_config(Names(instance).description)
     except SparkError:
         return ""
-    return f"{config['model']} at {config.get('endpoint') or probe.target_of({**config, 'key': False}).where}"
+    return f"{config.model} at {config.endpoint or f'http://{config.host}:{config.port}'}"
 
 
 def collect(

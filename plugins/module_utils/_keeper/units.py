@@ -22,7 +22,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Stop, Store, stamp
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import Result, Service, Wanted
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import Service, Wanted
 
 
 @dataclass(frozen=True)
@@ -47,19 +47,19 @@ class Units:
     """``descriptions``: files about the services of the units. ``services``: names of those that this node takes part
     in; one that is alone has none. ``ray``: whether ranks of the service that was stopped are in this node's Ray."""
 
-    changed: Flag
-    units: list[Words]
-    descriptions: list[Words]
-    services: list[Words]
-    ray: Flag
-    diff: Diff
+    changed: Flag = False
+    units: list[Words] = field(default_factory=list)
+    descriptions: list[Words] = field(default_factory=list)
+    services: list[Words] = field(default_factory=list)
+    ray: Flag = False
+    diff: Diff = field(default_factory=list)
 
 
 def ensure(request: Request, check: bool) -> Units:
     """Find the units of all services that are here, also of those that the inventory no longer names, and bring them
     into a state."""
     ray = request.state == "stopped" and bool(request.service) and over_ray(request.service)
-    outcome = bring(
+    made = bring(
         request.kind,
         request.state,
         keep=request.keep,
@@ -69,28 +69,8 @@ def ensure(request: Request, check: bool) -> Units:
         stop=Stop(stamp(time.time()), request.by, request.user) if request.by else None,
         check_mode=check,
     )
-    return Units(
-        outcome.changed,
-        outcome.units,
-        descriptions(outcome.units),
-        [name for name in engine_names.instances() if name],
-        ray,
-        [{"before": outcome.before, "after": outcome.after}],
-    )
-
-
-@dataclass
-class Outcome:
-    changed: bool = False
-    units: list[str] = field(default_factory=list)
-    before: dict[str, Any] = field(default_factory=dict)
-    after: dict[str, Any] = field(default_factory=dict)
-
-    def add(self, unit: str, result: Result) -> None:
-        self.units.append(unit)
-        self.changed = self.changed or result.changed
-        if result.changed:
-            self.before[unit], self.after[unit] = result.before, result.after
+    made.services, made.ray = [name for name in engine_names.instances() if name], ray
+    return made
 
 
 def found(kind: str, runner: Runner = run_command, root: str = "/") -> list[str]:
@@ -104,10 +84,6 @@ def found(kind: str, runner: Runner = run_command, root: str = "/") -> list[str]
 def installed(kind: str, root: str = "/") -> list[str]:
     there = (Path(root) / paths.UNITS.lstrip("/")).glob(f"sparkmatrix-{kind}*.service")
     return sorted(path.name for path in there if _kind(path.name) == kind)
-
-
-def descriptions(units: Sequence[str]) -> list[str]:
-    return [Names(engine_names.instance_of(unit)).description for unit in units]
 
 
 def over_ray(only: str, root: str = "/") -> bool:
@@ -135,23 +111,31 @@ def bring(
     root: str = "/",
     runner: Runner = run_command,
     service: Callable[..., Service] = Service,
-) -> Outcome:
+) -> Units:
     """All units of ``kind`` but those of ``keep`` into ``state``. A keeper starts at boot, unless it is stopped.
 
     ``only``: the unit of this service alone. ``stop``: who stops the keepers, for whoever asks why they do not run.
     ``return_s``: the node starts what was stopped again after so many seconds, unless somebody else has.
     """
-    outcome = Outcome()
+    made = Units()
+    before: dict[str, Any] = {}
+    after: dict[str, Any] = {}
     enabled = None if kind == "engine" or return_s else state == "started"
     for unit in installed(kind, root) if state == "started" else found(kind, runner, root):
-        if unit in keep or (only and engine_names.instance_of(unit) != only):
+        instance = engine_names.instance_of(unit)
+        if unit in keep or (only and instance != only):
             continue
         wanted = Wanted(unit, state, enabled=enabled, start_timeout_s=timeout_s, return_s=return_s)
         done = service(wanted, check_mode=check_mode, runner=runner, root=root).run()
-        outcome.add(unit, done)
+        made.units.append(unit)
+        made.descriptions.append(Names(instance).description)
+        store, forgets = Store(root, instance), state == "absent" and kind == "keeper"
+        if done.changed:
+            made.changed = True
+            before[unit], after[unit] = done.before, done.after
         if stop and done.changed and not check_mode:
-            Store(root, engine_names.instance_of(unit)).stop(stop)
-        if state == "absent" and kind == "keeper":
-            store = Store(root, engine_names.instance_of(unit))
-            outcome.changed = (store.exists if check_mode else store.forget()) or outcome.changed
-    return outcome
+            store.stop(stop)
+        if forgets and (store.exists if check_mode else store.forget()):
+            made.changed = True
+    made.diff = [{"before": before, "after": after}]
+    return made

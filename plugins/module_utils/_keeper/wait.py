@@ -99,8 +99,7 @@ class Request:
 
     @property
     def instance(self) -> str:
-        told = probe.read_config(self.description).get("instance") if self.description else self.service
-        return str(told or "")
+        return probe.read_config(self.description).instance if self.description else self.service
 
     @property
     def question(self) -> Question:

@@ -68,7 +68,7 @@ def told(target: probe.Target) -> Mapping[str, str]:
         models = probe.model_list(target)
     except SparkError:
         models = {}
-    metrics = probe.metrics(target.host, target.port, target.key)
+    metrics = probe.metrics(target)
     info: Mapping[str, Any] = {}
     for path in SERVER_INFO if "vllm:" not in metrics else ():
         with contextlib.suppress(SparkError):

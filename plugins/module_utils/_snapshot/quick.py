@@ -17,7 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot.snapshot import Service, Snapshot
 
-Ask = Callable[[str, int, str], str]  # of host, port and key the page of metrics
+Ask = Callable[[probe.Target], str]  # its page of metrics
 
 
 def read(machine: Machine, ask: Ask = probe.metrics) -> Snapshot:
@@ -51,9 +51,8 @@ def _services(machine: Machine, ask: Ask) -> Iterator[Service]:
             told = engine_json.read(path)
             if told.rank != 0 or not told.unit:
                 continue
-            target = probe.target_of(probe.read_config(path))
+            work = metrics.work(ask(probe.target_of(told)))
         except SparkError:
             continue
-        work = metrics.work(ask(target.host, target.port, target.key))
         if work != metrics.Work():
             yield Service(instance, told.unit, told.model, work=work)

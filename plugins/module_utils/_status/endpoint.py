@@ -117,7 +117,7 @@ def pick(offers: Sequence[Offer], model: str = "") -> Offer:
 
 
 def endpoint(offer: Offer) -> Endpoint:
-    key = probe.read_key(offer.key_file) if offer.key else ""
+    key = probe.target_of(offer).key
     try:
         return Endpoint(f"http://{offer.host}:{offer.port}/v1", offer.port, key, offer.model, offer.task)
     except ValueError as exc:

@@ -25,6 +25,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import Described
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import MOST_CHARACTERS, Report, parse
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import status as fabric_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names as gateway_names
@@ -91,9 +92,9 @@ class Asked:
 
     machine: Machine = field(default_factory=Machine)
     peer: Callable[[str, str], Any] = lambda host, word: run_limited(peers.ssh(host, word), ASK_S, MOST_CHARACTERS)
-    listed: Callable[[Mapping[str, Any]], None] = lambda config: probe.listed(probe.target_of(config))
-    token: Callable[[Mapping[str, Any]], Any] = lambda config: probe.ask(
-        probe.target_of(config), probe.Question(timeout_s=TOKEN_S)
+    listed: Callable[[Described], None] = lambda told: probe.listed(probe.target_of(told))
+    token: Callable[[Description], Any] = lambda told: probe.ask(
+        probe.target_of(told), probe.Question(timeout_s=TOKEN_S)
     )
     keeper: Callable[..., dict[str, Any]] = keeper_status.collect
     root: bool = field(default_factory=lambda: os.geteuid() == 0)
@@ -162,7 +163,7 @@ def _doubted(
         if not one["serving"] or not lost:
             continue
         try:
-            asked.token(probe.read_config(asked.machine.real(Names(name).description)))
+            asked.token(told[name])
         except SparkError as exc:
             problem = f"{', '.join(lost)} is silent, and no token came: {exc}"
             made[name] = {**one, "serving": False, "answers": False, "problem": problem}
@@ -252,7 +253,7 @@ def _gateway(asked: Asked) -> Gateway | None:
     endpoints: tuple[str, ...] = ()
     try:
         config = probe.read_config(path)
-        endpoints = tuple(str(url) for url in config.get("endpoints") or ())
+        endpoints = config.endpoints
         asked.listed(config)
     except SparkError as exc:
         problem = str(exc)

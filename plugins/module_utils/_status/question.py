@@ -14,7 +14,7 @@ import signal
 import sys
 from dataclasses import dataclass
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
@@ -96,7 +96,7 @@ def other_use(offer: Offer) -> str:
 def answered(offer: Offer, prompt: str, shown: Shown) -> Answer:
     """Raises :class:`SparkError` with why there is no answer, or no whole one, and what to do."""
     try:
-        target = probe.target_of(document.plain(offer))
+        target = probe.target_of(offer)
         answer = probe.ask(target, Question(prompt, 0, ANSWER_S), hear=shown)
     except ProbeError as exc:
         if exc.status in _REFUSED:

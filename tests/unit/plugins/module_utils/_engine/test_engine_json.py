@@ -38,25 +38,12 @@ def test_a_node_without_one(tmp_path: Path) -> None:
         d.read(str(tmp_path / "none"))
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", "{}"])
-def test_other_text_is_refused(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "engine.json"
-    path.write_text(text)
-    with pytest.raises(SparkError, match="is damaged"):
-        d.read(str(path))
-
-
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
         ({"schema": 2}, "schema 2, this release reads 1"),
-        ({"units": "x"}, "units is 'x', not a list"),
-        ({"units": [1]}, r"units\[0\] is 1, expected string"),
         ({"unit": "x.service"}, "x.service is not among the units"),
         ({"members": []}, "there are no members"),
-        ({"members": [{"host": "a"}]}, r"members\[0\].rank is missing"),
-        ({"port": "8000"}, "port is '8000', expected integer"),
-        ({"keeper": {"hang_s": "7"}}, "keeper.hang_s is '7', expected number"),
         ({"keeper": {"of_another_release": 1}}, "unknown keys: keeper.of_another_release"),
     ],
 )

@@ -5,11 +5,9 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
-import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image as engine_image_module
@@ -116,11 +114,6 @@ def test_a_docker_that_does_not_answer():
 def test_a_docker_that_cannot_be_used(answers, text):
     with pytest.raises(SparkError, match=text):
         engine_image_module.check_docker(Docker(**answers))
-
-
-@pytest.mark.parametrize("version", ["2.26.1-4", "v2.40.0", "5.0.1", "2.20.0"])
-def test_a_docker_that_can(version):
-    engine_image_module.check_docker(Docker(compose=Completed(0, version)))
 
 
 def test_the_module_looks_and_fetches_nothing(monkeypatch, tmp_path):
@@ -258,32 +251,6 @@ def test_the_ray_of_an_image():
 def test_an_image_without_a_ray_that_knows_tokens(answer, text):
     with pytest.raises(SparkError, match=text):
         engine_image_module.ray_version(NAME, [], Asked(*answer))
-
-
-def test_the_scenario_looks_for_these_words():
-    """molecule/launch runs for minutes and not in `make test`: its words are held here."""
-    (play,) = yaml.safe_load((ROOT / "molecule/launch/side_effect.yml").read_text())
-    (says,) = [case["says"] for case in play["vars"]["launches"] if "engine_launch=ray" in str(case.get("arguments"))]
-    with pytest.raises(SparkError) as refused:
-        engine_image_module.ray_version(NAME, [], Asked(127, "", "not found"))
-    said = str(refused.value)
-    assert [words for words in says if not re.search(words, said)] == []
-
-
-def test_ray_is_looked_for_where_it_is_needed(monkeypatch):
-    asked = []
-    monkeypatch.setattr(engine_image_module, "check_docker", lambda: "")
-    found = engine_image_module.Image(id="sha256:7b32")
-    monkeypatch.setattr(engine_image_module, "find", lambda name: found)
-    monkeypatch.setattr(engine_image_module, "inspect", lambda name: found)
-    monkeypatch.setattr(
-        engine_image_module, "ray_version", lambda name, patches: asked.append((name, patches)) or "2.60.0"
-    )
-    patch = {"source": "/a", "target": "/b"}
-    with_ray = {"name": NAME, "ray": True, "patches": [patch]}
-    images = [{"name": "other"}, with_ray]
-    run_call("image_look", {"images": images})
-    assert asked == [(NAME, (Patch("/a", "/b"),))]
 
 
 def test_what_an_image_has_said_is_not_asked_again(monkeypatch, tmp_path):

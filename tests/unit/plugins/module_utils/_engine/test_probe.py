@@ -10,12 +10,9 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _node_program
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.systemd import Unit
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe as engine_probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import ProbeError, Question, Target
 from fake_engine import KEY, MODEL, fake_engine
-from hypothesis import given
-from hypothesis import strategies as st
 
 UNIT = "sparkmatrix-engine.service"
 
@@ -91,12 +88,6 @@ def test_an_engine_is_asked_for_its_models():
         engine_probe.listed(target(engine), 0.2)
     with pytest.raises(ProbeError, match="nothing listens there"):
         engine_probe.listed(Target("127.0.0.1", free_port(), MODEL))
-
-
-@pytest.mark.parametrize(("tokens", "words"), [(1, "1 token in "), (4, "4 tokens in ")])
-def test_what_was_measured_is_said(tokens, words):
-    with fake_engine() as engine:
-        assert engine_probe.ask(target(engine), Question("hello", tokens)).measured.startswith(words)
 
 
 @pytest.mark.parametrize(("mode", "tokens"), [("no-usage", 3), ("reasoning", 3), ("open", 3)])
@@ -303,74 +294,6 @@ def test_it_does_not_wait_for_what_time_cannot_cure(mode, key, text):
     assert system.now == 0
 
 
-@pytest.mark.parametrize(
-    ("line", "cause"),
-    [
-        ("ValueError: Free memory on device cuda:0 (80/121 GiB) is less than desired GPU memory", "memory"),
-        ("FileNotFoundError: [Errno 2] No such file or directory: 'g++'", "C++ compiler"),
-        ("OSError: [Errno 98] error while attempting to bind on address ('127.0.0.1', 8000)", "port is taken"),
-        ("vllm: error: unrecognized arguments: --speculative-model", "does not accept its command line"),
-        ("ImportError: libnuma.so.1: cannot open shared object file", "shared library"),
-        ("FileNotFoundError: No such file or directory: /m/model.safetensors", "cannot get the model"),
-        ("OSError: [Errno 28] No space left on device", "disk is full"),
-        ("OSError: [Errno 30] Read-only file system: '/data/cache'", "writes to a place that its unit does not allow"),
-        (
-            "x.service: Failed at step NAMESPACE spawning /opt/e/bin/vllm: No such file or directory",
-            "directory is missing",
-        ),
-        ("ray.exceptions.AuthenticationError: Unauthenticated: token", "refused its token"),
-        ("ValueError: Cannot provide a placement group of 4 GPUs", "fewer nodes"),
-        ("everything is fine", None),
-    ],
-)
-def test_known_causes(line, cause):
-    found = engine_probe.known_cause(["something before", line])
-    assert (found is None) if cause is None else (cause in found[0])
-
-
-def test_the_first_exceptions_are_shown_once_and_without_prefix():
-    prefix = "(EngineCore pid=67) ERROR 11-21 09:25:31 [core.py:1510] "
-    journal = "\n".join(
-        [
-            "Starting",
-            prefix + "Traceback (most recent call last):",
-            "\x1b[36m(RayWorkerProc pid=5)\x1b[0m " + prefix + "ValueError: the cause",
-            prefix + "ValueError: the cause",
-            "RuntimeError: what followed",
-        ]
-    )
-    text = engine_probe.explain(UNIT, System(RUNNING, journal=journal).run)
-    assert text.count("ValueError: the cause") == 1
-    assert text.index("the cause") < text.index("what followed")
-    assert "Traceback" not in text
-
-
-def test_a_usage_error_is_shown():
-    journal = "usage: vllm serve [model_tag]\nvllm serve: error: argument --max-model-len: invalid value: 'x'\n"
-    text = engine_probe.explain(UNIT, System(RUNNING, journal=journal).run)
-    assert "does not accept its command line" in text
-    assert "    vllm serve: error: argument" in text
-    assert "usage:" not in text
-
-
-def test_one_of_several_is_told_by_the_keys_of_its_entry():
-    journal = "OSError: [Errno 98] Address already in use\n"
-    assert "choose another engine_port." in engine_probe.explain(UNIT, System(RUNNING, journal=journal).run)
-    text = engine_probe.explain("sparkmatrix-engine-chat.service", System(RUNNING, journal=journal).run)
-    assert "choose another port." in text
-    assert "restart sparkmatrix-engine-chat.service" in engine_probe.refused(401, "sparkmatrix-engine-chat.service")
-
-
-def test_a_journal_without_exceptions():
-    assert "last words" in engine_probe.explain(UNIT, System(RUNNING, journal="first\nlast words\n").run)
-    assert "(nothing)" in engine_probe.explain(UNIT, System(RUNNING).run)
-
-
-def test_describe():
-    state = Unit(active="failed", sub="failed", result="signal", exit_status=9, restarts=1)
-    assert engine_probe.describe(state) == "failed/failed, Result=signal, exit status 9, 1 restarts"
-
-
 # -- sparkmatrix-node probe -------------------------------------------------------------------------------------------
 
 
@@ -418,18 +341,3 @@ def test_the_command_fails_with_a_reason(config, capsys, tmp_path):
         assert "gives no answer" in capsys.readouterr().out
     assert _node_program.main(["probe", "--config", str(tmp_path / "none")]) == 1
     assert "Ask the head" in capsys.readouterr().out
-
-
-@given(st.binary(max_size=40))
-def test_any_description_is_read_or_refused(tmp_path_factory, content):
-    path = tmp_path_factory.getbasetemp() / "any.json"
-    path.write_bytes(content)
-    with pytest.raises(SparkError):
-        engine_probe.read_config(str(path))
-
-
-def test_a_description_of_the_wrong_kind(tmp_path):
-    path = tmp_path / "engine.json"
-    path.write_text(json.dumps({"host": "h", "port": "8000", "model": "m", "key_file": "k"}))
-    with pytest.raises(SparkError, match="damaged"):
-        engine_probe.read_config(str(path))

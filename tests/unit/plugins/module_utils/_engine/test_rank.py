@@ -206,12 +206,6 @@ def test_a_look_that_fails_misses_nobody(tmp_path, watched, systemd):
     assert ranks(anew) is None
 
 
-def test_who_begins_to_watch_knows_them_at_once(tmp_path, watched, systemd):
-    anew = systemd.node(tmp_path)
-    anew.runner = watched.runner
-    assert set(ranks(anew)) == {"10-500"}
-
-
 def test_another_start_has_ranks_of_its_own(tmp_path, watched):
     watched.runner = lambda argv: Completed(0, "LoadState=loaded\nActiveState=active\nInvocationID=two\n")
     rank_process(tmp_path, 10, "ray::RayWorkerProc", started=501)
@@ -282,12 +276,6 @@ def test_watch_goes_on_after_systemd_gave_no_answer(tmp_path, systemd):
     assert "units" in json.loads(said[1])
 
 
-def test_watch_until_nobody_listens(tmp_path, systemd):
-    said = []
-    r.watch(systemd.node(tmp_path), rounds=2, tell=said.append)
-    assert [set(json.loads(line)) for line in said] == [{"units", "boot", "available", "watchdog", "schema"}] * 2
-
-
 def test_what_peers_ask_for_is_named_where_it_is_damaged(tmp_path):
     directory = tmp_path / "etc/sparkmatrix"
     directory.mkdir(parents=True)
@@ -299,6 +287,8 @@ def test_what_peers_ask_for_is_named_where_it_is_damaged(tmp_path):
     assert r.config(str(tmp_path)) == "/etc/sparkmatrix/engine-chat.json"
     (directory / "engine-wide.json").write_text(json.dumps(replace(one, nodes=2).as_dict()))
     assert r.config(str(tmp_path)) == "/etc/sparkmatrix/engine-wide.json"
+    (directory / "engine.json").write_text(json.dumps(one.as_dict()))
+    assert r.config(str(tmp_path)) == "/etc/sparkmatrix/engine.json"
 
 
 def test_the_command(tmp_path, monkeypatch, capsys, systemd):

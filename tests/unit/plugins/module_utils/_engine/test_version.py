@@ -74,36 +74,6 @@ def test_what_cannot_be_asked_is_refused(done):
         version.ask(IMAGE, lambda _argv: done, user="u", home="/h")
 
 
-@pytest.mark.parametrize(
-    ("gpus", "words"), [("all", ["--gpus", "all"]), ("cdi", ["--device", "nvidia.com/gpu=all"]), ("none", [])]
-)
-def test_a_container_is_asked_without_network(gpus, words):
-    seen = []
-
-    def runner(argv):
-        seen.append(argv)
-        return Completed(0, '{"version": "1", "help": ""}')
-
-    version.ask(replace(IMAGE, gpus=gpus), runner, user="u", home="/h")
-    before, asked, after = seen
-    named = ["--name", after[-1], "--memory", "16g"]
-    start = ["docker", "run", "--rm", *named, "--network", "none", *words, "--entrypoint", "python3"]
-    assert asked[: asked.index("x/y:nightly")] == start
-    assert before == after == ["docker", "rm", "--force", "sparkmatrix-question"]
-
-
-def test_no_container_outlives_its_question():
-    seen = []
-
-    def runner(argv):
-        seen.append(argv)
-        return Completed(command.TIMED_OUT, "", "docker gave no answer")
-
-    with pytest.raises(SparkError, match="gave no answer"):
-        version.ask(IMAGE, runner, user="u", home="/h")
-    assert seen[-1][:3] == ["docker", "rm", "--force"]
-
-
 def test_an_environment_is_not_asked_as_root():
     seen = []
 

@@ -4,18 +4,14 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from dataclasses import replace
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Member
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import units as engine_units
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Stop, Store
@@ -81,7 +77,7 @@ def test_start_what_is_installed(node):
         ("sparkmatrix-keeper-chat.service", "started", True),
         ("sparkmatrix-keeper.service", "started", True),
     ]
-    assert engine_units.descriptions(outcome.units) == [
+    assert outcome.descriptions == [
         "/etc/sparkmatrix/engine-chat.json",
         "/etc/sparkmatrix/engine.json",
     ]
@@ -133,7 +129,7 @@ def test_take_away_all_but_those_that_are_planned(node):
     assert [name for name, _state, _enabled in asked] == outcome.units
     assert outcome.units == ["sparkmatrix-keeper-old.service", "sparkmatrix-keeper.service"]
     assert outcome.changed
-    assert set(outcome.before) == set(outcome.units)
+    assert set(outcome.diff[0]["before"]) == set(outcome.units)
     assert [Store(node, instance).exists for instance in ("", "old", "chat")] == [False, False, True]
 
 
@@ -142,41 +138,17 @@ def test_nothing_to_do(tmp_path):
     assert (outcome.changed, outcome.units) == (False, [])
 
 
-def test_names():
-    assert Names().kept == "/var/lib/sparkmatrix/keeper"
-    assert Names("chat").kept == "/var/lib/sparkmatrix/keeper/chat"
-    assert Names("chat").environment == "/etc/sparkmatrix/engine-chat.env"
-    parser = argparse.ArgumentParser()
-    engine_names.choose(parser)
-    assert parser.parse_args(["--service", "chat"]).service == "chat"
-
-
-def test_peers_ask_for_the_service_that_spans_nodes(tmp_path):
-    directory = tmp_path / "etc/sparkmatrix"
-    directory.mkdir(parents=True)
-    root = str(tmp_path)
-    assert engine_rank.config(root) == paths.ENGINE
-    (directory / "engine-a.json").write_text(described(nodes=1))
-    (directory / "engine-b.json").write_text("{torn")
-    (directory / "engine-c.json").write_text(described(nodes=2))
-    (directory / "engine-key.env").touch()
-    assert engine_names.instances(root) == ["a", "b", "c"]
-    assert engine_rank.config(root) == "/etc/sparkmatrix/engine-c.json"
-    (directory / "engine.json").write_text(described(nodes=1))
-    assert engine_rank.config(root) == paths.ENGINE
-
-
 def test_nothing_is_stopped_where_the_description_is_damaged(monkeypatch):
     """Whether its ranks are in Ray would not be known."""
     calls = []
 
     def bring(kind, state, **options):
         calls.append((kind, state, options["keep"]))
-        return engine_units.Outcome(True, ["sparkmatrix-keeper-chat.service"], {"a": 1}, {"a": 2})
+        return engine_units.Units(True, ["sparkmatrix-keeper-chat.service"])
 
     monkeypatch.setattr(engine_units, "bring", bring)
     result, failed = run_call("engine_units", {"kind": "keeper", "state": "absent", "keep": ["k"]})
-    assert (failed, result["descriptions"], result["ray"]) == (False, ["/etc/sparkmatrix/engine-chat.json"], False)
+    assert (failed, result["ray"]) == (False, False)
     assert calls == [("keeper", "absent", ("k",))]
     stop = {"kind": "keeper", "state": "stopped", "service": "chat"}
     monkeypatch.setattr(engine_units, "over_ray", lambda service: service == "chat")

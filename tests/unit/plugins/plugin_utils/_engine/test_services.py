@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import causes
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe as engine_probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import Found
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import (
     Cluster,
@@ -160,7 +160,7 @@ def test_what_messages_name_is_an_option_of_a_service():
     tables = [dict(engine.planned, **engine.file_planned) for engine in ENGINES.values()]
     templates = [
         *(text for table in tables for text in table.values()),
-        *(remedy for *_, remedy in engine_probe.CAUSES),
+        *(remedy for *_, remedy in causes.CAUSES),
     ]
     named |= {name for text in templates for _text, name, *_ in string.Formatter().parse(text) if name}
     assert {"context", "port", "options", "gpu_memory_utilization"} <= named <= keys
