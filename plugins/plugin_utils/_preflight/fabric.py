@@ -41,6 +41,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.bas
 
 CABLE_GBPS = 200.0  # a Spark's QSFP cable
 HALF_GTS, HALF_LANES = 32.0, 4  # PCIe of each half: Gen5 x4
+SET_AGAIN = "This run sets it again"
 # What Docker names its bridges: the default one, and those of its networks.
 _DOCKER = re.compile(r"(docker\d+|br-[0-9a-f]{12})")
 
@@ -451,10 +452,9 @@ def cables_unknown(context: Context) -> bool:
 def listeners(context: Context, forks: int) -> dict[str, Any]:
     """Who listens for the others over the cables, as the layer fabric does before it plans; nobody where the cables are
     known, or where not all can listen at the same time."""
-    asked = cables_unknown(context)
     timeout = float(context.value(next(iter(context.hosts), ""), "fabric_neighbor_timeout_s", 10))
     made = discovery(
-        "auto" if asked else "single",
+        "auto" if cables_unknown(context) else "single",
         "auto",
         forks,
         timeout,
@@ -588,10 +588,6 @@ def check_nccl_several(context: Context) -> Iterator[Finding]:
             )
 
 
-def _drift(context: Context, kind: str) -> Iterator[drift.Drift]:
-    return (item for item in _drifts(context) if item.kind == kind)
-
-
 @functools.lru_cache(maxsize=1)
 def _drifts(context: Context) -> list[drift.Drift]:
     """What has changed on the nodes since their fabric was verified; several checks share it."""
@@ -609,8 +605,7 @@ def _drifts(context: Context) -> list[drift.Drift]:
 
 
 def check_one_half_only(context: Context) -> Iterator[Finding]:
-    lost = (item for item in _drift(context, drift.HALF) if not item.off)
-    yield from _drifted(context, lost, "This run sets it again")
+    yield from _drifted(drift.HALF, SET_AGAIN)(context)
     for item in _off(context):
         if context.nodes[item.host].rdma and not context.rdma_ports(item.host):
             continue  # the whole card is gone: said by check_nic
@@ -626,7 +621,7 @@ def check_one_half_only(context: Context) -> Iterator[Finding]:
 
 def _off(context: Context) -> list[drift.Drift]:
     """In a run of the layer fabric its own plan judges what is there now."""
-    return [] if "fabric" in context.layers else [item for item in _drift(context, drift.HALF) if item.off]
+    return [] if "fabric" in context.layers else [item for item in _drifts(context) if item.off]
 
 
 def _without(found: Iterable[Leftover]) -> str:
@@ -703,28 +698,17 @@ def _effective(interface: NetworkInterface, rail: fabric_fact.Rail, up: bool) ->
     return Effective(True, up, link, interface.mtu or rail.mtu, tuple(sorted(addresses)))
 
 
-def _drifted(context: Context, found: Iterator[drift.Drift], cured: str) -> Iterator[Finding]:
-    """What the fabric layer of this very run puts right is only told."""
-    cures = "fabric" in context.layers
-    for item in found:
-        remedy, severity = (cured, "info") if cures else (item.remedy, "error")
-        yield Finding(item.host, item.found, remedy, item.device, severity)
+def _drifted(kind: str, cured: str = "") -> Judge:
+    """``cured``: what the fabric layer of this very run does about it, so that it is only told."""
 
+    def check(context: Context) -> Iterator[Finding]:
+        cures = cured and "fabric" in context.layers
+        for item in _drifts(context):
+            if item.kind == kind and not item.off:
+                remedy, severity = (cured, "info") if cures else (item.remedy, "error")
+                yield Finding(item.host, item.found, remedy, item.device, severity)
 
-def check_wrong_mtu(context: Context) -> Iterator[Finding]:
-    yield from _drifted(context, _drift(context, drift.MTU), "This run sets it again")
-
-
-def check_foreign_address(context: Context) -> Iterator[Finding]:
-    yield from (Finding(item.host, item.found, item.remedy, item.device) for item in _drift(context, drift.FOREIGN))
-
-
-def check_gid_missing(context: Context) -> Iterator[Finding]:
-    yield from (Finding(item.host, item.found, item.remedy, item.device) for item in _drift(context, drift.NO_GID))
-
-
-def check_gid_mismatch(context: Context) -> Iterator[Finding]:
-    yield from _drifted(context, _drift(context, drift.GID), "This run writes the fact anew")
+    return check
 
 
 JUDGES: Mapping[str, Judge] = {
@@ -745,10 +729,10 @@ JUDGES: Mapping[str, Judge] = {
     "one_half_only": check_one_half_only,
     "leftover_unit": check_leftover_units,
     "half_uplink": check_uplink,
-    "wrong_mtu": check_wrong_mtu,
-    "foreign_address": check_foreign_address,
-    "gid_missing": check_gid_missing,
-    "gid_mismatch": check_gid_mismatch,
+    "wrong_mtu": _drifted(drift.MTU, SET_AGAIN),
+    "foreign_address": _drifted(drift.FOREIGN),
+    "gid_missing": _drifted(drift.NO_GID),
+    "gid_mismatch": _drifted(drift.GID, "This run writes the fact anew"),
     "bond": check_bond,
     "duplicate_mac": check_duplicate_mac,
     "netplan_mode": check_netplan_mode,

@@ -9,7 +9,7 @@ import os
 import shlex
 import stat
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -165,14 +165,25 @@ def check_engine_plan(context: Context) -> Iterator[Finding]:
     yield from engine_early.findings(lambda name: context.value(first, name), hosts, gb10=gb10)
 
 
+def _given(context: Context, host: str, role: str, names: Iterable[str]) -> dict[str, Any] | None:
+    """The variables of a role that have a value; None where one is not of its type, which the check ``types`` says."""
+    given = {}
+    for name in names:
+        value, variable = context.value(host, f"{role}_{name}"), context.variables.get(f"{role}_{name}")
+        if variable and preflight_variables.complaint(variable, value):
+            return None
+        if value is not None:
+            given[name] = value
+    return given
+
+
 def check_fabric_plan(context: Context) -> Iterator[Finding]:
     first = next(iter(context.hosts), "")
     spec = {field.name: FABRIC_SPEC[field.name] for field in fields(FabricSettings)}
-    given = {name: context.value(first, f"fabric_{name}") for name in spec}
-    known = {name: context.variables[f"fabric_{name}"] for name in given if f"fabric_{name}" in context.variables}
-    if any(preflight_variables.complaint(variable, given[name]) for name, variable in known.items()):
-        return  # said by the check of types
-    checked = ArgumentSpecValidator(spec).validate({name: value for name, value in given.items() if value is not None})
+    given = _given(context, first, "fabric", spec)
+    if given is None:
+        return
+    checked = ArgumentSpecValidator(spec).validate(given)
     if not checked.error_messages:
         yield from fabric_plan.judge_settings(len(context.hosts), FabricSettings(**checked.validated_parameters))
 
@@ -324,12 +335,9 @@ def check_gateway(context: Context) -> Iterator[Finding]:
     if not gateway_wanted(context):
         return
     head = context.head or ""
-    values = {name: context.value(head, f"gateway_{name}") for name in vars(GATEWAY)}
-    for name, value in values.items():
-        variable = context.variables.get(f"gateway_{name}")
-        if variable and preflight_variables.complaint(variable, value):
-            return  # the check `types` says it
-    given = {name: value for name, value in values.items() if value is not None}
+    given = _given(context, head, "gateway", vars(GATEWAY))
+    if given is None:
+        return
     given["engines"] = [
         {
             "name": f"engine{number}",
@@ -365,12 +373,9 @@ def check_web_ui(context: Context) -> Iterator[Finding]:
             "web_ui_enabled is true, and there is no gateway, which is the page's way to the models",
             "Set gateway_listen, [127.0.0.1] where nobody else is to come in; or web_ui_enabled: false",
         )
-    values = {name: context.value(head, f"web_ui_{name}") for name in vars(web_ui_files.Settings())}
-    for name, value in values.items():
-        variable = context.variables.get(f"web_ui_{name}")
-        if variable and preflight_variables.complaint(variable, value):
-            return  # the check `types` says it
-    given = {name: value for name, value in values.items() if value is not None}
+    given = _given(context, head, "web_ui", vars(web_ui_files.Settings()))
+    if given is None:
+        return
     given |= {name: whole(given[name]) for name in ("port", "memory_mib") if name in given}
     settings = web_ui_files.Settings(**given)
     for finding in web_ui_files.check(settings):

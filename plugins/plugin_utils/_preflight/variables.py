@@ -141,6 +141,25 @@ class Variable:
     description: str = ""
 
 
+# What a role hands to others, without spark_.
+HANDED_ON: Mapping[str, str] = {
+    "preflight": "preflight node_info",
+    "os_update": "update",
+    "peers": "peer peers peer_files",
+    "fabric": "fabric fabric_compared fabric_pings found_fabric",
+    "engine": "plan plans image_ids engine_inputs engine_files engine_keeper engine_units first_token",
+    "that installs the program": "node_tool",
+    "access": "access_compared",
+    "os_stabilization": "os_settings",
+    "artifacts": "artifacts artifacts_here",
+    "ray": "ray_service ray_cluster",
+    "gateway": "gateway",
+    "web_ui": "web_ui",
+    "observability": "observability",
+    "verify": "answers verdicts",
+    "benchmark": "found_nccl found_serving",
+    "doctor": "found_doctor found_first_contact",
+}
 SHARED: tuple[Variable, ...] = (
     Variable("spark_rank", "spark", "int", required=True, description="Place of a node in the cluster; 0 is the head"),
     Variable("spark_layers", "spark", "list", "str", description="Layers of a playbook, set by the playbook"),
@@ -192,43 +211,11 @@ SHARED: tuple[Variable, ...] = (
         description="Layers that the tags of the run select, found by the role preflight",
     ),
     *(
-        Variable(name, "spark", "dict", description=f"What a task has found or planned, set by the role {role}")
-        for name, role in (
-            ("spark_preflight", "preflight"),
-            ("spark_node_info", "preflight"),
-            ("spark_update", "os_update"),
-            ("spark_peer", "peers"),
-            ("spark_peers", "peers"),
-            ("spark_fabric", "fabric"),
-            ("spark_plan", "engine"),
-            ("spark_plans", "engine"),
-            ("spark_image_ids", "engine"),
-            ("spark_engine_inputs", "engine"),
-            ("spark_node_tool", "that installs the program"),
-            ("spark_access_compared", "access"),
-            ("spark_peer_files", "peers"),
-            ("spark_os_settings", "os_stabilization"),
-            ("spark_artifacts", "artifacts"),
-            ("spark_artifacts_here", "artifacts"),
-            ("spark_fabric_compared", "fabric"),
-            ("spark_fabric_pings", "fabric"),
-            ("spark_ray_service", "ray"),
-            ("spark_ray_cluster", "ray"),
-            ("spark_engine_files", "engine"),
-            ("spark_engine_keeper", "engine"),
-            ("spark_engine_units", "engine"),
-            ("spark_first_token", "engine"),
-            ("spark_gateway", "gateway"),
-            ("spark_web_ui", "web_ui"),
-            ("spark_observability", "observability"),
-            ("spark_answers", "verify"),
-            ("spark_found_fabric", "fabric"),
-            ("spark_found_nccl", "benchmark"),
-            ("spark_found_serving", "benchmark"),
-            ("spark_found_doctor", "doctor"),
-            ("spark_found_first_contact", "doctor"),
-            ("spark_verdicts", "verify"),
+        Variable(
+            f"spark_{name}", "spark", "dict", description=f"What a task has found or planned, set by the role {role}"
         )
+        for role, names in HANDED_ON.items()
+        for name in names.split()
     ),
     Variable("spark_drift", "spark", choices=("", "fail"), description="fail: a check that finds a difference fails"),
     Variable("spark_stopped_by", "spark", description="Who stops the engine, for its status; set by the playbook"),
