@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
-import cablings
 import pytest
 import verdicts
 from exploring import EXPLORE
@@ -39,19 +38,3 @@ def test_every_topology_gets_the_right_verdict(case: verdicts.Case) -> None:
 def test_the_matrix_is_as_large_as_was_asked_for() -> None:
     assert len(verdicts.TOPOLOGIES) >= 10
     assert len(verdicts.CASES) >= 18
-
-
-@pytest.mark.parametrize("declare", [False, True], ids=["auto", "declared"])
-@pytest.mark.parametrize("case", cablings.CASES, ids=lambda case: case.name)
-def test_the_planner_sees_what_is_plugged_in_where(case: cablings.Case, declare: bool) -> None:
-    topologies = some(cablings.TOPOLOGIES, cablings.CASES.index(case) + declare)
-    made = {verdicts.label(*item[:2]): cablings.verdict(item, case, declare=declare) for item in topologies}
-    assert {name: text for name, (text, right) in made.items() if not right} == {}
-
-
-@pytest.mark.parametrize("declare", [False, True], ids=["auto", "declared"])
-@pytest.mark.parametrize("case", cablings.CASES, ids=lambda case: case.name)
-def test_preflight_refuses_the_same_cables_before_the_first_change(case: cablings.Case, declare: bool) -> None:
-    topologies = some(cablings.TOPOLOGIES, cablings.CASES.index(case) + declare)
-    made = {verdicts.label(*item[:2]): cablings.first_verdict(item, case, declare=declare) for item in topologies}
-    assert {name: text for name, (text, right) in made.items() if not right} == {}

@@ -156,6 +156,7 @@ REFUSALS = [
     ("overlap", sparks(2), {"subnets": ["10.1.0.0/16", "10.1.1.0/24"]}),
     ("half gone", sparks(2, change={(0, "0002"): None}), {}),
     ("no netdev", sparks(2, change={(0, "0002"): {"netdev": None}}), {}),
+    ("half dark", sparks(2, change={(0, "0002"): {"cabled": False}}), {}),
     ("rdma down", sparks(2, change={(0, "0002"): {"rdma_state": "DOWN"}}), {}),
     ("some have two", {"a": spark(0), "b": spark(1, (0, 1))}, {}),
     ("admin down", sparks(2, cabled=(), change={(c, d): {"admin_up": False} for c in (0, 1) for d in ("0000", "0002")}),
