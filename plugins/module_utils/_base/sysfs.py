@@ -5,13 +5,11 @@
 The kernel answers "there is no such value now" in many ways: the file is missing, or it exists and reading it fails
 with EINVAL (``carrier`` of a netdev that is administratively down, ``gid_attrs`` of an empty GID entry), EOPNOTSUPP
 (``phys_port_name`` of a device without one) or ENODEV (the device left while we looked). All of these read as None.
-What a user can repair (no permission) or what cannot be sysfs (a file far longer than a page) raises
-:class:`SparkError`.
+What a user can repair (no permission) raises :class:`SparkError`.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 from pathlib import Path
@@ -24,24 +22,6 @@ LIMIT_BYTES = 65536  # a sysfs attribute is one page; pages are at most 64 KiB (
 
 PathLike = Union[str, Path]
 
-_NO_PERMISSION = (errno.EACCES, errno.EPERM)
-_NO_VALUE = (
-    errno.ENOENT,
-    errno.ENOTDIR,
-    errno.EISDIR,
-    errno.ELOOP,
-    errno.ENAMETOOLONG,
-    errno.EINVAL,
-    errno.EIO,
-    errno.ENODEV,
-    errno.ENXIO,
-    errno.ENODATA,
-    errno.EAGAIN,
-    errno.EBUSY,
-    errno.EOPNOTSUPP,
-    errno.ENETDOWN,
-)
-
 
 def root() -> Path:
     """Where sysfs is mounted: ``/sys``, or what SPARKMATRIX_SYSFS_ROOT says (tests and measurements only)."""
@@ -51,30 +31,19 @@ def root() -> Path:
 def read_bytes(path: PathLike) -> bytes | None:
     """The raw content of one attribute, None when the kernel has no value for it.
 
-    Raises :class:`SparkError` without permission and for a file of more than LIMIT_BYTES.
+    Raises :class:`SparkError` without permission.
     """
     try:
         # O_NONBLOCK: a FIFO or tty in the place of an attribute must not hang the module.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError as exc:
-        _refused(path, exc)
+        try:
+            return os.read(descriptor, LIMIT_BYTES)
+        finally:
+            os.close(descriptor)
+    except PermissionError as exc:
+        raise _refused(path, exc) from exc
+    except (OSError, ValueError):  # an embedded NUL byte: no such file
         return None
-    except ValueError:  # an embedded NUL byte: no such file
-        return None
-    try:
-        data = os.read(descriptor, LIMIT_BYTES + 1)
-    except OSError as exc:
-        _refused(path, exc)
-        return None
-    finally:
-        os.close(descriptor)
-    if len(data) > LIMIT_BYTES:
-        raise SparkError(
-            f"the file is longer than {LIMIT_BYTES} bytes, which no sysfs attribute is",
-            str(path),
-            "Check what is mounted at /sys",
-        )
-    return data
 
 
 def read_text(path: PathLike) -> str | None:
@@ -116,10 +85,9 @@ def numbers(directory: PathLike) -> list[int]:
 def _listdir(directory: PathLike) -> list[str] | None:
     try:
         return os.listdir(directory)
-    except OSError as exc:
-        _refused(directory, exc)
-        return None
-    except ValueError:
+    except PermissionError as exc:
+        raise _refused(directory, exc) from exc
+    except (OSError, ValueError):
         return None
 
 
@@ -148,11 +116,5 @@ def natural(name: str) -> tuple[tuple[int, int, str], ...]:
     return tuple((0, int(part), part) if part[0] in "0123456789" else (1, 0, part) for part in parts)
 
 
-def _refused(path: PathLike, exc: OSError) -> None:
-    if exc.errno in _NO_PERMISSION:
-        found, remedy = f"no permission to read ({exc.strerror})", "Run the task with become: true"
-    elif exc.errno not in _NO_VALUE:
-        found, remedy = f"reading failed ({exc.strerror or exc})", "See the kernel log: dmesg"
-    else:
-        return
-    raise SparkError(found, str(path), remedy) from exc
+def _refused(path: PathLike, exc: OSError) -> SparkError:
+    return SparkError(f"no permission to read ({exc.strerror})", str(path), "Run the task with become: true")

@@ -73,17 +73,8 @@ def test_the_kernel_has_no_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("call", ["open", "read"])
-@pytest.mark.parametrize(
-    ("code", "words"),
-    [
-        (errno.EACCES, ["no permission to read", "become: true"]),
-        (errno.EPERM, ["no permission to read", "become: true"]),
-        (errno.EMFILE, ["reading failed (Too many open files)", "dmesg"]),
-    ],
-)
-def test_refusals_that_a_user_can_repair(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int, words: list[str]
-) -> None:
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EPERM])
+def test_what_a_user_can_repair_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int) -> None:
     path = tmp_path / "attribute"
     path.write_text("1")
 
@@ -91,18 +82,8 @@ def test_refusals_that_a_user_can_repair(
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(os, call, refuse)
-    with pytest.raises(SparkError) as raised:
+    with pytest.raises(SparkError, match=rf"^{path}: no permission to read.*become: true"):
         base_sysfs.read_text(path)
-    assert raised.value.where == str(path)
-    assert all(word in str(raised.value) for word in words)
-
-
-def test_a_file_that_is_too_long_is_no_attribute(tmp_path: Path) -> None:
-    (tmp_path / "huge").write_bytes(b"x" * (base_sysfs.LIMIT_BYTES + 1))
-    with pytest.raises(SparkError, match="longer than 65536 bytes") as raised:
-        base_sysfs.read_bytes(tmp_path / "huge")
-    assert raised.value.where == str(tmp_path / "huge")
-    assert "mounted at /sys" in raised.value.remedy
 
 
 def test_directories(tmp_path: Path) -> None:
