@@ -71,7 +71,7 @@ def units(machine: Machine, engine_units: Sequence[str]) -> dict[str, dict[str, 
     keepers = {engine_names.Names(instance).keeper: instance for instance in instances}
     found = {}
     for name in (engine_names.RAY_UNIT, *sorted(keepers)):
-        unit = Service(Wanted(name), runner=machine.runner, root=machine.root).read()
+        unit = Service(Wanted(name), machine).read()
         if unit.running and not unit.job and not unit.needs_reload and not returning(name, machine.root):
             found[name] = {
                 "enabled": unit.is_enabled,

@@ -89,6 +89,7 @@ due:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import Service, Wanted
 
 
@@ -114,7 +115,7 @@ def main() -> None:
         return_s=params["return_after"],
     )
     try:
-        result = Service(wanted, check_mode=module.check_mode).run()
+        result = Service(wanted, Machine(), check_mode=module.check_mode).run()
     except SparkError as exc:
         module.fail_json(msg=str(exc))
     module.exit_json(changed=result.changed, due=result.changed, action=result.action, diff=result.diff)

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, Runner, run
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Diff, Flag, Words
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.settings import Settings
 
 SETTINGS = "access_fail2ban"
@@ -54,7 +54,7 @@ class Outcome:
 
 
 def ensure(request: Request, check: bool) -> Outcome:
-    jail = Jail(check_mode=check)
+    jail = Jail(Machine(), check_mode=check)
     return jail.absent() if request.state == "absent" else jail.present(request.ignore)
 
 
@@ -74,22 +74,10 @@ def parse_ignored(text: str) -> set[str]:
 
 
 class Jail:
-    """``runner``, ``root`` and the clock are replaced by tests."""
-
-    def __init__(
-        self,
-        *,
-        check_mode: bool = False,
-        runner: Runner = run,
-        root: str = "/",
-        sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, machine: Machine, *, check_mode: bool = False) -> None:
+        self.machine = machine
         self.check_mode = check_mode
-        self.runner = runner
-        self.sleep = sleep
-        self.clock = clock
-        self.settings = Settings(SETTINGS, check_mode=check_mode, runner=runner, root=root)
+        self.settings = Settings(SETTINGS, machine, check_mode=check_mode)
 
     def present(self, ignore: Iterable[str]) -> Outcome:
         """Run and enable the server, and let it ignore exactly these and loopback."""
@@ -131,7 +119,7 @@ class Jail:
     # -- the server
 
     def _client(self, *words: str) -> Completed:
-        return self.runner(("fail2ban-client", *words))
+        return self.machine.runner(("fail2ban-client", *words))
 
     def _must(self, *words: str) -> Completed:
         done = self._client(*words)
@@ -145,12 +133,12 @@ class Jail:
 
     def _wait(self) -> bool:
         """Until the server answers and has the jail."""
-        deadline = self.clock() + START_S
+        deadline = self.machine.clock() + START_S
         while self._client("ping").rc != 0 or self._client("status", JAIL).rc != 0:
-            if self.clock() > deadline:
+            if self.machine.clock() > deadline:
                 self._must("ping")
                 self._must("status", JAIL)
-            self.sleep(POLL_S)
+            self.machine.sleep(POLL_S)
         return True
 
     def _ignored(self) -> set[str]:

@@ -13,20 +13,18 @@ import contextlib
 import json
 import os
 import re
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths, systemd
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, Runner
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.systemd import Unit
 
 HASH_VARIABLE = "SPARKMATRIX_CONFIG_HASH"
-NOTE_DIR = f"{paths.RUN}/services".lstrip("/")
+NOTE_DIR = f"{paths.RUN}/services"
 POLL_S = 0.1
 # Between fork and exec a Type=simple process still shows the environment of systemd's own helper.
 SETTLE_S = 2.0
@@ -84,43 +82,29 @@ def returning(name: str, root: str = "/") -> bool:
 
 
 class Service:
-    """One unit. ``runner``, ``root`` and the clock are replaced by tests."""
+    """One unit."""
 
-    def __init__(
-        self,
-        wanted: Wanted,
-        *,
-        check_mode: bool = False,
-        runner: Runner = run_command,
-        root: str = "/",
-        sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, wanted: Wanted, machine: Machine, *, check_mode: bool = False) -> None:
         if not _UNIT.fullmatch(wanted.name):
             raise SparkError(
                 f"{wanted.name!r} is no unit name", "", "Write it with its ending, for example sparkmatrix-ray.service"
             )
         self.wanted = wanted
         self.name = wanted.name
+        self.machine = machine
         self.check_mode = check_mode
-        self.runner = runner
-        self.root = Path(root)
-        self.sleep = sleep
-        self.clock = clock
-        self.wall = wall
         self.since: int | None = None  # seconds since 1970: what the journal held before is not about this start
 
     # -- reading
 
     def read(self) -> Unit:
-        unit = systemd.unit(self.runner, self.name)
+        unit = self.machine.unit(self.name)
         return replace(unit, running_hash=self._running_hash(unit)) if unit.alive else unit
 
     def _running_hash(self, state: Unit) -> str | None:
         if state.main_pid <= 0:
             return self._noted_hash(state)
-        path = self.root / "proc" / str(state.main_pid) / "environ"
+        path = Path(self.machine.real(f"/proc/{state.main_pid}/environ"))
         try:
             return parse_environ(path.read_bytes())
         except PermissionError as exc:
@@ -132,7 +116,7 @@ class Service:
 
     @property
     def _note(self) -> Path:
-        return self.root / NOTE_DIR / f"{self.name}.json"
+        return Path(self.machine.real(f"{NOTE_DIR}/{self.name}.json"))
 
     def _noted_hash(self, state: Unit) -> str | None:
         try:
@@ -195,7 +179,7 @@ class Service:
             if not waiting:
                 if loaded.active == "failed":
                     self._systemctl("reset-failed", "--", self.name)  # or an exhausted start limit refuses the start
-                self.since = int(self.wall())
+                self.since = int(self.machine.now())
                 verb = "start" if result.action == "started" else "restart"
                 self._check(self._systemctl("--no-block", verb, "--", self.name), f"systemctl {verb} was refused")
                 baseline = replace(loaded, restarts=0)
@@ -214,7 +198,7 @@ class Service:
 
     def _wait_started(self, baseline: Unit, fresh: bool) -> None:
         """Wait until the unit is up with the wanted configuration. ``fresh``: the old invocation does not count."""
-        deadline = self.clock() + self.wanted.start_timeout_s
+        deadline = self.machine.clock() + self.wanted.start_timeout_s
         settle: float | None = None
         while True:
             state = self.read()
@@ -225,8 +209,8 @@ class Service:
                     return
                 if not self.wanted.config_hash or state.running_hash == self.wanted.config_hash:
                     return
-                settle = settle or self.clock() + SETTLE_S
-                if self.clock() > settle:
+                settle = settle or self.machine.clock() + SETTLE_S
+                if self.machine.clock() > settle:
                     raise SparkError(
                         f"the started process has {HASH_VARIABLE}={state.running_hash or '(unset)'},"
                         f" expected {self.wanted.config_hash}",
@@ -239,9 +223,9 @@ class Service:
                 new and (state.restarts > baseline.restarts or state.sub == "auto-restart")
             ):
                 self._fail(state)
-            if self.clock() > deadline:
+            if self.machine.clock() > deadline:
                 self._fail(state, f"the unit is not up after {self.wanted.start_timeout_s:g} s")
-            self.sleep(POLL_S)
+            self.machine.sleep(POLL_S)
 
     def _fail(self, state: Unit, found: str = "the unit did not start") -> None:
         if not state.condition and state.stopped:
@@ -252,7 +236,7 @@ class Service:
         if state.status_text:
             details.append(state.status_text)
         argv = ["journalctl", "-u", self.name, "-n", str(JOURNAL_LINES), "--no-pager", "-o", "cat", "-q"]
-        journal = self.runner(argv if self.since is None else [*argv, f"--since=@{self.since}"])
+        journal = self.machine.runner(argv if self.since is None else [*argv, f"--since=@{self.since}"])
         lines = journal.out.strip().splitlines()[-JOURNAL_LINES:]
         tail = "\n".join(f"    {line}" for line in lines) if lines else "    (nothing)"
         raise SparkError(
@@ -285,7 +269,7 @@ class Service:
         }
         if self.check_mode:
             return
-        if self.wanted.return_s and (stop or returning(self.name, str(self.root))):
+        if self.wanted.return_s and (stop or returning(self.name, self.machine.root)):
             self._return()
         else:
             self._stay()
@@ -304,11 +288,11 @@ class Service:
                 self._note.unlink()
 
     def _wait_stopped(self) -> None:
-        deadline = self.clock() + self.wanted.start_timeout_s
+        deadline = self.machine.clock() + self.wanted.start_timeout_s
         while not (state := self.read()).stopped:
-            if self.clock() > deadline:
+            if self.machine.clock() > deadline:
                 self._fail(state, f"the unit has not stopped within {self.wanted.start_timeout_s:g} s")
-            self.sleep(POLL_S)
+            self.machine.sleep(POLL_S)
 
     # -- a stop that ends by itself
 
@@ -325,18 +309,18 @@ class Service:
             f"--on-active={seconds}s",
             "--timer-property=AccuracySec=1s",
         ]
-        done = self.runner([*timer, "systemctl", "--no-block", "start", "--", self.name])
+        done = self.machine.runner([*timer, "systemctl", "--no-block", "start", "--", self.name])
         self._check(done, "the timer that starts it again cannot be armed; it was not stopped")
 
     def _stay(self) -> None:
         """In the state that it has now: whoever calls has taken it over."""
-        if returning(self.name, str(self.root)):
+        if returning(self.name, self.machine.root):
             self._systemctl("stop", "--", _timer(self.name))
 
     # -- systemctl
 
     def _systemctl(self, *arguments: str) -> Completed:
-        return self.runner(["systemctl", *arguments])
+        return self.machine.runner(["systemctl", *arguments])
 
     def _check(self, done: Completed, found: str) -> None:
         if done.rc != 0:

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths, systemd
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, Runner, run
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import packages
@@ -119,13 +119,12 @@ class Kind:
 
 
 class Settings:
-    """One named group of settings. ``root`` and ``runner`` are replaced by tests."""
+    """One named group of settings."""
 
-    def __init__(self, name: str, *, check_mode: bool = False, runner: Runner = run, root: str = "/") -> None:
+    def __init__(self, name: str, machine: Machine, *, check_mode: bool = False) -> None:
         self.path = record_path(name)
+        self.machine = machine
         self.check_mode = check_mode
-        self.runner = runner
-        self.root = root
         self.result = Result()
 
     def bring(self, wanted: Mapping[str, Mapping[str, str]], kinds: Sequence[str]) -> Result:
@@ -198,12 +197,9 @@ class Settings:
 
     def load(self) -> Record:
         """What is known of the machine as it was."""
-        try:
-            text = (Path(self.root) / self.path[1:]).read_bytes()
-        except FileNotFoundError:
+        text = self.machine.content(self.path)
+        if text is None:
             return Record()
-        except OSError as exc:
-            raise SparkError(f"cannot read: {exc.strerror}", self.path, "Run with become: true") from exc
         with json_text.Reading(
             "the record of the earlier settings is damaged",
             self.path,
@@ -221,14 +217,14 @@ class Settings:
         """Write ``record`` where it differs from what is on disk; an empty one leaves no file."""
         if record.empty:
             if not known.empty:
-                drop_state(self.path, root=self.root)
+                drop_state(self.path, root=self.machine.root)
         elif record.dump() != known.dump():
-            write_state(self.path, record.dump(), root=self.root)
+            write_state(self.path, record.dump(), root=self.machine.root)
 
     # -- sysctl
 
     def _file(self, key: str) -> Path:
-        return Path(self.root) / "proc/sys" / key.replace(".", "/")
+        return Path(self.machine.real(f"/proc/sys/{key.replace('.', '/')}"))
 
     def read_sysctl(self, names: set[str]) -> dict[str, str]:
         found = {}
@@ -255,7 +251,9 @@ class Settings:
     # -- systemd
 
     def read_limits(self, names: set[str]) -> dict[str, str]:
-        values = systemd.manager(self.runner, [part for name in sorted(names) for part in (name, f"{name}Soft")])
+        values = systemd.manager(
+            self.machine.runner, [part for name in sorted(names) for part in (name, f"{name}Soft")]
+        )
         return {name: parse_limit(f"{values[f'{name}Soft']}:{values[name]}") for name in names}
 
     def write_limits(self, values: Mapping[str, str]) -> None:
@@ -270,11 +268,11 @@ class Settings:
         self.result.actions.append(f"systemctl {' '.join(words)}")
 
     def read_units(self, names: set[str]) -> dict[str, str]:
-        units = systemd.units(self.runner, sorted(names)).values()
+        units = self.machine.units(sorted(names)).values()
         return {unit.name: "inactive" if unit.stopped else "active" for unit in units if unit.load != "not-found"}
 
     def read_enabled(self, names: set[str]) -> dict[str, str]:
-        units = systemd.units(self.runner, sorted(names)).values()
+        units = self.machine.units(sorted(names)).values()
         return {unit.name: unit.enabled for unit in units if unit.load != "not-found"}
 
     def write_units(self, values: Mapping[str, str]) -> None:
@@ -285,14 +283,14 @@ class Settings:
     # -- packages and swap
 
     def read_packages(self, names: set[str]) -> dict[str, str]:
-        found = packages.installed(Machine(self.root, self.runner), sorted(names))
+        found = packages.installed(self.machine, sorted(names))
         return {name: "installed" if name in found else "absent" for name in names}
 
     def write_packages(self, values: Mapping[str, str]) -> None:
         for value, act in (("absent", packages.purge), ("installed", packages.install)):
             names = sorted(name for name, wanted in values.items() if wanted == value)
             if names:
-                act(Machine(self.root, self.runner), names)
+                act(self.machine, names)
 
     def read_holds(self, names: set[str]) -> dict[str, str]:
         held = set(self._tool("apt-mark", "showhold").out.split())
@@ -305,13 +303,13 @@ class Settings:
                 self._tool("apt-mark", verb, *names)
 
     def read_swaps(self, names: set[str]) -> dict[str, str]:
-        active = {swap.name: swap for swap in read_swaps(self.root)}
+        active = {swap.name: swap for swap in read_swaps(self.machine.root)}
         found = {}
         for name in names:
             if name in active:
                 priority = active[name].priority
                 found[name] = f"on {priority}" if priority >= 0 else "on"  # negative ones are the kernel's choice
-            elif (Path(self.root) / name.lstrip("/")).exists():
+            elif self.machine.exists(name):
                 found[name] = "off"
         return found
 
@@ -322,7 +320,7 @@ class Settings:
             self._tool(*(["swapoff", name] if word == "off" else ["swapon", *option, name]))
 
     def _tool(self, *argv: str) -> Completed:
-        done = self.runner(argv)
+        done = self.machine.runner(argv)
         if done.rc != 0:
             raise SparkError(f"{' '.join(argv[:2])} failed ({done.complaint})", " ".join(argv[2:]), _TOOLS[argv[0]])
         return done

@@ -17,16 +17,14 @@ import json
 import re
 import resource
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import meminfo, paths
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import write_state
 
 MIB = 2**20
@@ -96,42 +94,25 @@ def read(root: str = "/") -> Sample:
 
 
 class Watchdog:
-    """``runner``, ``root`` and the clock are replaced by tests."""
-
-    def __init__(
-        self,
-        units: Sequence[str],
-        judge: Judge,
-        *,
-        reason_path: str = REASON,
-        runner: Runner = run_command,
-        root: str = "/",
-        sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
-        say: Callable[[str], object] | None = None,
-    ) -> None:
+    def __init__(self, units: Sequence[str], judge: Judge, machine: Machine, reason_path: str = REASON) -> None:
         bad = [unit for unit in units if not _UNIT.fullmatch(unit)]
         if bad or not units:
             raise SparkError(f"{bad or 'nothing'} to stop", "watch-memory", "Name services, for example x.service")
         self.units = tuple(units)
         self.judge = judge
+        self.machine = machine
         self.reason_path = reason_path
-        self.runner = runner
-        self.root = root
-        self.sleep = sleep
-        self.clock = clock
-        self.say = say or tell
 
     def watch(self, rounds: int | None = None) -> None:
         """Look once a second, for ever (or ``rounds`` times, for tests)."""
         done = 0
         while rounds is None or done < rounds:
             done += 1
-            reason = self.judge.look(self.clock(), read(self.root))
+            reason = self.judge.look(self.machine.clock(), read(self.machine.root))
             if reason:
                 self.act(reason)
                 self.judge.since.clear()
-            self.sleep(POLL_S)
+            self.machine.sleep(POLL_S)
 
     def act(self, reason: str) -> list[str]:
         """Stop the named units one after the other until memory is back. Returns what was done."""
@@ -144,28 +125,28 @@ class Watchdog:
             if not self._relieved():
                 self._systemctl(done, "kill", "--signal=SIGKILL", unit)
                 self._relieved()
-            if read(self.root).available >= self.judge.threshold:
+            if read(self.machine.root).available >= self.judge.threshold:
                 break
         if not done:
             done.append("nothing to stop: none of the units runs")
-        self.say(f"{reason}: {'; '.join(done)}")
+        tell(f"{reason}: {'; '.join(done)}")
         self._keep(reason, done)
         return done
 
     def _active(self, unit: str) -> bool:
-        return self.runner(["systemctl", "is-active", "--quiet", unit]).rc == 0
+        return self.machine.runner(["systemctl", "is-active", "--quiet", unit]).rc == 0
 
     def _systemctl(self, done: list[str], *words: str) -> None:
-        completed = self.runner(["systemctl", *words])
+        completed = self.machine.runner(["systemctl", *words])
         outcome = "" if completed.rc == 0 else f" failed ({completed.complaint})"
         done.append(f"systemctl {' '.join(words)}{outcome}")
 
     def _relieved(self) -> bool:
-        deadline = self.clock() + GRACE_S
-        while read(self.root).available < self.judge.threshold:
-            if self.clock() > deadline:
+        deadline = self.machine.clock() + GRACE_S
+        while read(self.machine.root).available < self.judge.threshold:
+            if self.machine.clock() > deadline:
                 return False
-            self.sleep(POLL_S)
+            self.machine.sleep(POLL_S)
         return True
 
     def _keep(self, reason: str, done: Sequence[str]) -> None:
@@ -173,12 +154,14 @@ class Watchdog:
             "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "reason": reason,
             "done": list(done),
-            "meminfo": {name: value // MIB for name, value in sorted(meminfo.read(self.root).items()) if value > MIB},
+            "meminfo": {
+                name: value // MIB for name, value in sorted(meminfo.read(self.machine.root).items()) if value > MIB
+            },
         }
         try:
-            write_state(self.reason_path, (json.dumps(document, indent=1) + "\n").encode(), root=self.root)
+            write_state(self.reason_path, (json.dumps(document, indent=1) + "\n").encode(), root=self.machine.root)
         except SparkError as exc:  # the engine is stopped, and the journal has the reason
-            self.say(str(exc))
+            tell(str(exc))
 
 
 def tell(text: str) -> None:
@@ -205,7 +188,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     try:
         judge = Judge(arguments.available_mib * MIB, arguments.seconds)
-        watchdog = Watchdog(arguments.unit, judge, reason_path=arguments.reason_file)
+        watchdog = Watchdog(arguments.unit, judge, Machine(), arguments.reason_file)
         stay_in_memory()
         watchdog.watch()
     except SparkError as exc:

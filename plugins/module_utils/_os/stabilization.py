@@ -88,7 +88,7 @@ class Stabilization:
         self.check_mode = check_mode
         self.host = os.uname().nodename
         self.node = node or Machine(runner=patient)
-        self.settings = Settings(NAME, check_mode=check_mode, runner=self.node.runner, root=self.node.root)
+        self.settings = Settings(NAME, self.node, check_mode=check_mode)
         self.reader = Reader(self.node)
         self.outcome = Outcome()
 
@@ -156,7 +156,7 @@ class Stabilization:
             self._service(Wanted(name, "started", enabled=True, config_hash=made, start_timeout_s=20))
 
     def _service(self, wanted: Wanted) -> None:
-        result = Service(wanted, check_mode=self.check_mode, runner=self.node.runner, root=self.node.root).run()
+        result = Service(wanted, self.node, check_mode=self.check_mode).run()
         if result.changed:
             self.outcome.changed = True
             self.outcome.actions.append(f"{wanted.name}: {result.action}")

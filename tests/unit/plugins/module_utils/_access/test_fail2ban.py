@@ -9,6 +9,7 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import fail2ban
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from fake_os import FakeOs
 
 UNIT = "fail2ban.service"
@@ -30,9 +31,8 @@ class Server(FakeOs):
         self.now = 0.0
 
     def jail(self, check_mode: bool = False) -> fail2ban.Jail:
-        return fail2ban.Jail(
-            check_mode=check_mode, runner=self.run, root=str(self.root), sleep=self.pass_time, clock=lambda: self.now
-        )
+        machine = Machine(str(self.root), self.run, self.pass_time, lambda: self.now)
+        return fail2ban.Jail(machine, check_mode=check_mode)
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds

@@ -8,6 +8,7 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _node_program
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os import memory_watchdog as wd
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +25,6 @@ class Node:
         self.now = 0.0
         self.back_at = None
         self.calls = []
-        self.said = []
         self.refuse = ""
         self.set(500)
 
@@ -51,21 +51,14 @@ class Node:
             self.set(90000)
 
     def dog(self, seconds=3):
-        return wd.Watchdog(
-            ["engine.service", "ray.service"],
-            wd.Judge(1000 * MIB, seconds),
-            runner=self.run,
-            root=str(self.root),
-            sleep=self.sleep,
-            clock=lambda: self.now,
-            say=self.said.append,
-        )
+        machine = Machine(str(self.root), self.run, self.sleep, lambda: self.now)
+        return wd.Watchdog(["engine.service", "ray.service"], wd.Judge(1000 * MIB, seconds), machine)
 
     def reason(self):
         return json.loads((self.root / REASON).read_text())
 
 
-def test_the_engine_is_stopped_and_nothing_else(tmp_path):
+def test_the_engine_is_stopped_and_nothing_else(tmp_path, capsys):
     node = Node(tmp_path)
     node.dog().watch(3)
     assert node.calls == []
@@ -74,7 +67,7 @@ def test_the_engine_is_stopped_and_nothing_else(tmp_path):
     assert node.calls == ["--no-block stop engine.service"]
     assert "available memory was below 1000 MiB for 3 s (500 MiB now)" in node.reason()["reason"]
     assert node.reason()["done"] == ["systemctl --no-block stop engine.service"]
-    assert len(node.said) == 1
+    assert len(capsys.readouterr().out.splitlines()) == 1
 
 
 def test_without_the_engine_it_is_ray(tmp_path):
@@ -109,14 +102,14 @@ def test_a_refusing_systemd_is_in_the_reason(tmp_path):
     assert node.dog().act("x")[0] == "systemctl --no-block stop ray.service failed (Access denied)"
 
 
-def test_a_full_disk_does_not_keep_the_engine_running(tmp_path, monkeypatch):
+def test_a_full_disk_does_not_keep_the_engine_running(tmp_path, monkeypatch, capsys):
     def full(*_args, **_kwargs):
         raise SparkError("cannot write: the disk is full", "/var")
 
     monkeypatch.setattr(wd, "write_state", full)
     node = Node(tmp_path)
     assert node.dog().act("x")
-    assert "the disk is full" in node.said[-1]
+    assert "the disk is full" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -166,7 +159,7 @@ def test_no_pressure_file_is_no_pressure(tmp_path):
 @pytest.mark.parametrize("units", [[], ["engine"], ["a.service; b"], ["sshd.socket"]])
 def test_bad_units(units):
     with pytest.raises(SparkError, match="to stop"):
-        wd.Watchdog(units, wd.Judge(1, 1))
+        wd.Watchdog(units, wd.Judge(1, 1), Machine())
 
 
 def test_subcommand(monkeypatch, capsys):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 ROLE = Path(__file__).parents[5] / "roles/os_stabilization"
 # Read by the role's tasks, not by the module.
-TASKS_ONLY = {"state", "reboot"}
+TASKS_ONLY = {"reboot"}
 
 
 def role_defaults():
@@ -39,7 +38,7 @@ def test_every_variable_reaches_the_module():
 
 def test_every_variable_is_documented():
     table = (ROLE / "README.md").read_text().partition("| Topic |")[2].partition("\n\n")[0]
-    assert [name for name in role_defaults() if f"`{name}`" not in table] == ["state"]
+    assert [name for name in role_defaults() if f"`{name}`" not in table] == []
 
 
 @pytest.mark.parametrize(
@@ -91,12 +90,6 @@ def test_refusals(name, value):
         parse({name: value})
 
 
-def test_all_refusals_at_once():
-    with pytest.raises(SparkError) as refused:
-        parse({"headless": "x", "swappiness": "y", "odd": 1})
-    assert len(str(refused.value).splitlines()) == 4
-
-
 @given(
     st.dictionaries(st.sampled_from(os_options.NAMES), st.one_of(st.none(), st.text(), st.integers(), st.booleans()))
 )
@@ -105,10 +98,3 @@ def test_anything_is_taken_or_refused(values):
         parse(values)
     except SparkError as exc:
         assert all(f"os_stabilization_{name}" in str(exc) or name in os_options.NAMES for name in values)
-
-
-def test_derived():
-    assert Options(memlock="8", nofile="5").memlock_bytes == 8192
-    assert Options(nofile="5").nofile_pair == ("5", "5")
-    assert Options().memlock_bytes is None
-    assert os.path.isdir(ROLE)
