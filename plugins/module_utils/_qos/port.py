@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Union
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -27,7 +27,8 @@ class Change:
     """What happens to one interface. True at any time, also after a failure."""
 
     before: qos_state.QosState
-    state: qos_state.QosState  # in check mode the expected one
+    goal: qos_state.QosState
+    state: qos_state.QosState  # in check mode the goal
     applied: list[str] = field(default_factory=list)
     commands: list[list[str]] = field(default_factory=list)
     bounced: bool = False  # a change of the PFC mask takes the link down and up
@@ -103,7 +104,8 @@ class Outcome:
         )
 
 
-Goals = Mapping[str, qos_state.Wanted]
+# By interface: what a user asks for, or what it had before.
+Goals = Mapping[str, Union[qos_state.Wanted, qos_state.QosState]]
 
 
 def read(machine: Machine, interface: str) -> qos_state.QosState:
@@ -116,11 +118,11 @@ def look(machine: Machine, goals: Goals, outcome: Outcome, *, allow_lldpad: bool
         try:
             require_interface(machine, name)
             state = read(machine, name)
-            outcome.interfaces[name] = change = Change(state, state, carrier=carrier(machine, name))
-            goal = qos_state.target(state, want, name)
+            outcome.interfaces[name] = change = Change(state, state, state, carrier=carrier(machine, name))
+            goal = want if isinstance(want, qos_state.QosState) else qos_state.target(state, want, name)
             names = qos_state.changes(state, goal)
             outcome.warnings += _owners(machine, name, state, bool(names), allow_lldpad)
-            change.applied, change.bounced, change.state = names, "pfc" in names, goal
+            change.applied, change.bounced, change.goal, change.state = names, "pfc" in names, goal, goal
             change.commands = [list(step.argv) for step in dcb.steps(name, state, goal)]
         except SparkError as exc:
             outcome.problems.append(exc)
@@ -136,14 +138,14 @@ def refuse(outcome: Outcome, *, check_mode: bool) -> None:
         raise SparkError("\n".join(str(problem) for problem in outcome.problems))
 
 
-def bring(machine: Machine, goals: Goals, outcome: Outcome) -> None:
+def bring(machine: Machine, outcome: Outcome) -> None:
     """Make the changes of :func:`look`. After a failure every interface gets back what it had before this run."""
     due = [name for name, change in outcome.interfaces.items() if change.commands]
     for name in due:
         outcome.interfaces[name] = _untouched(outcome.interfaces[name])
     for index, name in enumerate(due):
         try:
-            _set(machine, name, goals[name], outcome.interfaces[name])
+            _set(machine, name, outcome.interfaces[name])
         except SparkError as exc:
             left = [other for other in due[: index + 1] if not _take_back(machine, other, outcome.interfaces[other])]
             done = f"not taken back on {', '.join(left)}" if left else "taken back on every interface of this node"
@@ -155,16 +157,15 @@ def ensure(machine: Machine, goals: Goals, outcome: Outcome, *, check_mode: bool
     look(machine, goals, outcome, allow_lldpad=allow_lldpad)
     refuse(outcome, check_mode=check_mode)
     if not check_mode:
-        bring(machine, goals, outcome)
+        bring(machine, outcome)
 
 
 def _untouched(change: Change) -> Change:
-    return Change(change.before, change.before, carrier=change.carrier)
+    return Change(change.before, change.goal, change.before, carrier=change.carrier)
 
 
-def _set(machine: Machine, name: str, want: qos_state.Wanted, change: Change) -> None:
-    goal = qos_state.target(change.before, want, name)
-    for step in dcb.steps(name, change.before, goal):
+def _set(machine: Machine, name: str, change: Change) -> None:
+    for step in dcb.steps(name, change.before, change.goal):
         done = machine.runner(step.argv)
         if done.rc != 0:
             raise SparkError(f"{' '.join(step.argv)} failed: {dcb.complaint(done)}", name, "Correct it and run again")
@@ -172,9 +173,9 @@ def _set(machine: Machine, name: str, want: qos_state.Wanted, change: Change) ->
         change.applied += [setting for setting in step.settings if setting not in change.applied]
         change.bounced = change.bounced or "pfc" in step.settings
     change.state = read(machine, name)
-    if qos_state.changes(change.state, goal):
+    if qos_state.changes(change.state, change.goal):
         raise SparkError(
-            f"the NIC did not take over all settings: {qos_state.mismatch(change.state, goal)}",
+            f"the NIC did not take over all settings: {qos_state.mismatch(change.state, change.goal)}",
             name,
             "See dmesg for the driver's reason",
         )
@@ -183,10 +184,9 @@ def _set(machine: Machine, name: str, want: qos_state.Wanted, change: Change) ->
 def _take_back(machine: Machine, name: str, change: Change) -> bool:
     with contextlib.suppress(SparkError):
         change.state = read(machine, name)
-        names = qos_state.changes(change.state, change.before)
-        if names:
-            back = Change(change.state, change.state)
-            _set(machine, name, qos_state.as_wanted(change.before, names), back)
+        if qos_state.changes(change.state, change.before):
+            back = Change(change.state, change.before, change.state)
+            _set(machine, name, back)
             change.state = back.state
             change.commands += back.commands
         change.applied = []

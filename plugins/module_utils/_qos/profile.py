@@ -17,9 +17,8 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths, sysfs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, paths, sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import (
@@ -32,6 +31,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import port as qos_port
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos import state as qos_state
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos.port import Outcome
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._qos.state import COUNT, QosState
 
 HELP = "apply the QoS profile of the fabric to an interface"
 PRIORITY = 3
@@ -40,7 +40,7 @@ PROFILES: Mapping[str, qos_state.Wanted] = {
     "roce": qos_state.Wanted(
         trust="dscp",
         dscp2prio={DSCP: PRIORITY},
-        pfc=tuple(int(priority == PRIORITY) for priority in range(qos_state.COUNT)),
+        pfc=tuple(int(priority == PRIORITY) for priority in range(COUNT)),
     )
 }
 SET = "fabric_qos"
@@ -74,8 +74,8 @@ TimeoutStartSec=30
 
 
 def wanted_text(profile: str, interfaces: Sequence[str]) -> str:
-    document = {"schema": SCHEMA_VERSION, "profile": profile, "interfaces": sorted(interfaces)}
-    return json.dumps(document, indent=1, sort_keys=True) + "\n"
+    wanted = {"schema": SCHEMA_VERSION, "profile": profile, "interfaces": sorted(interfaces)}
+    return json.dumps(wanted, indent=1, sort_keys=True) + "\n"
 
 
 def parse_wanted(text: str | None) -> tuple[str, tuple[str, ...]]:
@@ -83,10 +83,10 @@ def parse_wanted(text: str | None) -> tuple[str, tuple[str, ...]]:
     if text is None:
         return "none", ()
     with json_text.Reading("the file is damaged", WANTED, "Run the fabric layer again"):
-        document = json_text.mapping(text)
-        if document["schema"] != SCHEMA_VERSION or document["profile"] not in PROFILES:
-            raise ValueError(f"schema {document['schema']!r}, profile {document['profile']!r}")
-        return str(document["profile"]), tuple(qos_state.interface_name(str(name)) for name in document["interfaces"])
+        known = json_text.mapping(text)
+        if known["schema"] != SCHEMA_VERSION or known["profile"] not in PROFILES:
+            raise ValueError(f"schema {known['schema']!r}, profile {known['profile']!r}")
+        return str(known["profile"]), tuple(qos_state.interface_name(str(name)) for name in known["interfaces"])
 
 
 def escape(name: str) -> str:
@@ -124,15 +124,7 @@ def files(profile: str, interfaces: Sequence[str]) -> list[File]:
 # -- what was there before
 
 
-def original(state: qos_state.QosState) -> dict[str, Any]:
-    return {
-        "trust": state.trust,
-        "pfc": list(state.pfc),
-        "dscp2prio": {str(dscp): priority for dscp, priority in sorted(state.dscp2prio.items())},
-    }
-
-
-def parse_record(text: str | None) -> dict[str, dict[str, Any]]:
+def parse_record(text: str | None) -> dict[str, QosState]:
     if text is None:
         return {}
     with json_text.Reading(
@@ -140,25 +132,16 @@ def parse_record(text: str | None) -> dict[str, dict[str, Any]]:
         RECORD,
         "Delete it; the present settings then stay until the next reboot",
     ):
-        document = json_text.mapping(text)
-        if document["schema"] != SCHEMA_VERSION:
-            raise ValueError(f"schema {document['schema']!r}")
-        record = {qos_state.interface_name(str(name)): dict(entry) for name, entry in document["interfaces"].items()}
-        for name, entry in record.items():
-            restored(entry, name)
+        known = json_text.mapping(text)
+        if known["schema"] != SCHEMA_VERSION:
+            raise ValueError(f"schema {known['schema']!r}")
+        record = {}
+        for name, entry in known["interfaces"].items():
+            state = document.load_known(QosState, entry)
+            if state.trust not in (None, *qos_state.TRUST) or len(state.pfc) != COUNT or not {*state.pfc} <= {0, 1}:
+                raise ValueError(f"{name} has {entry}")
+            record[qos_state.interface_name(str(name))] = state
         return record
-
-
-def restored(entry: Mapping[str, Any], interface: str) -> qos_state.Wanted:
-    """The recorded settings as options. Without trust dscp there is no map to restore."""
-    by_dscp = entry["trust"] == "dscp" and entry["dscp2prio"]
-    options = {
-        "trust": entry["trust"],
-        "pfc": [int(bit) for bit in entry["pfc"]],
-        "dscp2prio": entry["dscp2prio"] if by_dscp else None,
-        "dscp2prio_purge": bool(by_dscp),
-    }
-    return qos_state.wanted(options, interface)
 
 
 # -- the work
@@ -172,11 +155,11 @@ def reconcile(machine: Machine, profile: str, interfaces: Sequence[str], outcome
     want = PROFILES.get(profile)
     names = [qos_state.interface_name(name) for name in interfaces] if want else []
     record = parse_record(machine.read(RECORD))
-    goals: dict[str, qos_state.Wanted] = {name: want for name in names if want}
+    goals: dict[str, qos_state.Wanted | QosState] = {name: want for name in names if want}
     for name in record:
         # A device that is gone took its settings along.
         if name not in goals and sysfs.exists(machine.sysfs / "class/net" / name):
-            goals[name] = restored(record[name], name)
+            goals[name] = record[name]
     qos_port.look(machine, goals, outcome)
     qos_port.refuse(outcome, check_mode=check_mode)
     stale = [name for name in record if name not in names]
@@ -184,23 +167,23 @@ def reconcile(machine: Machine, profile: str, interfaces: Sequence[str], outcome
     outcome.kept = bool(stale or fresh)
     if not check_mode and want:
         if fresh:
-            _keep(machine, {**record, **{name: original(outcome.interfaces[name].before) for name in fresh}})
-        qos_port.bring(machine, goals, outcome)
+            _keep(machine, {**record, **{name: outcome.interfaces[name].before for name in fresh}})
+        qos_port.bring(machine, outcome)
     _place(machine, profile, names, outcome, check_mode)
     if not check_mode:
         if not want:
-            qos_port.bring(machine, goals, outcome)
+            qos_port.bring(machine, outcome)
         if stale:
             record = parse_record(machine.read(RECORD))
-            _keep(machine, {name: entry for name, entry in record.items() if name in names})
+            _keep(machine, {name: state for name, state in record.items() if name in names})
 
 
-def _keep(machine: Machine, record: Mapping[str, Mapping[str, Any]]) -> None:
+def _keep(machine: Machine, record: Mapping[str, QosState]) -> None:
     if not record:
         drop_state(RECORD, root=machine.root)
         return
-    document = {"schema": SCHEMA_VERSION, "interfaces": record}
-    write_state(RECORD, (json.dumps(document, indent=1, sort_keys=True) + "\n").encode(), root=machine.root)
+    text = json.dumps({"schema": SCHEMA_VERSION, "interfaces": document.plain(record)}, indent=1, sort_keys=True)
+    write_state(RECORD, f"{text}\n".encode(), root=machine.root)
 
 
 def _place(machine: Machine, profile: str, names: Sequence[str], outcome: Outcome, check_mode: bool) -> None:

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Optional
 
@@ -59,9 +59,6 @@ class Wanted:
     dscp2prio: Mapping[int, int] | None = None
     dscp2prio_purge: bool = False
     pfc: tuple[int, ...] | None = None
-
-    def names(self) -> list[str]:
-        return [name for name in SETTINGS if getattr(self, name) is not None]
 
 
 @dataclass(frozen=True)
@@ -193,13 +190,3 @@ def readable(value: Any) -> str:
     if isinstance(value, Mapping):
         return ",".join(f"{key}:{value[key]}" for key in sorted(value)) or "empty"
     return str(value)
-
-
-def as_wanted(state: QosState, names: Sequence[str]) -> Wanted:
-    """The options that lead back to ``state`` in the named settings. Without trust dscp there is no map to restore."""
-    values = {name: getattr(state, name) for name in names if name not in ("trust", "dscp2prio")}
-    if {"trust", "dscp2prio"} & set(names):
-        values["trust"] = state.trust
-        if state.trust == "dscp" and state.dscp2prio:
-            values.update(dscp2prio=dict(state.dscp2prio), dscp2prio_purge=True)
-    return Wanted(**values)

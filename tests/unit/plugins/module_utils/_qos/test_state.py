@@ -32,7 +32,6 @@ def test_options() -> None:
     options = {"trust": "dscp", "dscp2prio": {"26": "3", 63: 7}, "dscp2prio_purge": True, "pfc": [0] * 7 + [1]}
     want = qos_state.wanted(options, "eth0")
     assert want == Wanted("dscp", {26: 3, 63: 7}, True, (0,) * 7 + (1,))
-    assert want.names() == ["trust", "dscp2prio", "pfc"]
 
 
 @pytest.mark.parametrize(
@@ -102,10 +101,3 @@ def test_texts() -> None:
     assert qos_state.mismatch(replace(DSCP, dscp2prio={}), goal) == "dscp2prio should be 26:6,30:6 but is empty"
     assert goal.for_diff() == {"trust": "dscp", "dscp2prio": {"priority 6": "26,30"}, "pfc": "0,0,0,0,0,0,0,0"}
     assert document.load(QosState, document.plain(goal)) == goal
-
-
-def test_back_to_an_earlier_state() -> None:
-    mixed = replace(DSCP, dscp2prio={26: 5})
-    for before, after in ((FACTORY, mixed), (mixed, FACTORY), (mixed, DSCP), (DSCP, mixed)):
-        want = qos_state.as_wanted(before, qos_state.changes(after, before))
-        assert qos_state.target(after, want, "eth0") == before
