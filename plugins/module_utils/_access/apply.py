@@ -21,16 +21,9 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import rollback
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import sshd as access_sshd
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, kinds, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
-    Diff,
-    Flag,
-    Word,
-    WordOrEmpty,
-    Words,
-)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, alone
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import ssh_connection
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall import ufw
@@ -76,12 +69,12 @@ class Outcome:
     rules that a layer had before. ``settled``: by layer a mark of the rules that it has, as :func:`marks` makes
     it; of those asked for only where these are exactly the rules."""
 
-    changed: Flag = False
-    changes: list[Words] = field(default_factory=list)
-    diff: Diff = field(default_factory=list)
-    transaction: WordOrEmpty = ""
-    previous: list[Words] = field(default_factory=list)
-    settled: Mapping[Word, Word] = field(default_factory=dict)
+    changed: kinds.Flag = False
+    changes: list[kinds.Words] = field(default_factory=list)
+    diff: kinds.Diff = field(default_factory=list)
+    transaction: kinds.WordOrEmpty = ""
+    previous: list[kinds.Words] = field(default_factory=list)
+    settled: Mapping[kinds.Word, kinds.Word] = field(default_factory=dict)
 
     def note(self, line: str, header: str, before: str, after: str) -> None:
         self.changed = True

@@ -26,14 +26,9 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.host_key import several
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import kinds
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, Completed, Runner, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
-    Flag,
-    InterfaceOrEmpty,
-    WordOrEmpty,
-    Words,
-)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import parse_effective
 
 MOST_ADDRESSES = 1024  # a /22; more is no home or rack network but a mistyped prefix
@@ -80,14 +75,14 @@ class Candidate:
     mDNS heard it, on the machine that asks; ``known_hosts``: its host keys, a line each. ``own``: it is of the computer
     that asks. ``likely``: its name is like those that Sparks are delivered with."""
 
-    address: Words  # or what was named and is none
-    name: Words = ""
-    banner: Words = ""
-    interface: InterfaceOrEmpty = ""
-    fingerprint: WordOrEmpty = ""  # SHA256:…, of the best key
-    kind: WordOrEmpty = ""  # of that key: ED25519, ECDSA or RSA
-    known_hosts: tuple[Words, ...] = ()
-    own: Flag = False
+    address: kinds.Words  # or what was named and is none
+    name: kinds.Words = ""
+    banner: kinds.Words = ""
+    interface: kinds.InterfaceOrEmpty = ""
+    fingerprint: kinds.WordOrEmpty = ""  # SHA256:…, of the best key
+    kind: kinds.WordOrEmpty = ""  # of that key: ED25519, ECDSA or RSA
+    known_hosts: tuple[kinds.Words, ...] = ()
+    own: kinds.Flag = False
 
     @property
     def likely(self) -> bool:

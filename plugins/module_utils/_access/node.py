@@ -19,16 +19,9 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import fail2ban, sshd
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, paths, strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, kinds, paths, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
-    Flag,
-    KnownHosts,
-    Port,
-    PublicKey,
-    PublicKeyOrEmpty,
-)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import Network, ssh_connection
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import management
@@ -65,16 +58,16 @@ def left_out(value: Any) -> None:
 class Look:
     """``connection``: SSH_CONNECTION, or empty. ``public_key`` without comment; empty in check mode where none is."""
 
-    host_keys: list[PublicKey]
-    public_key: PublicKeyOrEmpty = ""
+    host_keys: list[kinds.PublicKey]
+    public_key: kinds.PublicKeyOrEmpty = ""
     connection: list[Annotated[str, _end]] = field(default_factory=list)
-    ssh_ports: list[Port] = field(default_factory=list)
+    ssh_ports: list[kinds.Port] = field(default_factory=list)
     network: Network = field(default_factory=Network)
     fact: Annotated[Any, left_out] = None  # as it is on disk
-    account: Flag = False
-    jail: Flag = False  # fail2ban was switched on by an earlier run
-    known_hosts: KnownHosts = ""
-    changed: Flag = False
+    account: kinds.Flag = False
+    jail: kinds.Flag = False  # fail2ban was switched on by an earlier run
+    known_hosts: kinds.KnownHosts = ""
+    changed: kinds.Flag = False
 
 
 def ensure(request: Request, check: bool) -> Look:

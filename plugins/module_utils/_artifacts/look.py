@@ -24,16 +24,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts imp
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import manifest as manifests
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import check_revision
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, kinds
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
-    CommitOrEmpty,
-    Count,
-    Flag,
-    Word,
-    WordOrEmpty,
-    Words,
-)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan, nosuid
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.kept_plan import Kept
@@ -48,14 +40,14 @@ class Held:
     """``revision``: the commit that the wanted branch, tag or commit is here; empty where that is not known.
     ``there``: bytes on the disk that need not be fetched, or not be reserved again."""
 
-    name: Words
-    ref: WordOrEmpty
-    state: Word = NONE
-    revision: CommitOrEmpty = ""
-    digest: CommitOrEmpty = ""
-    size: Count = 0
-    there: Count = 0
-    found: Words = ""
+    name: kinds.Words
+    ref: kinds.WordOrEmpty
+    state: kinds.Word = NONE
+    revision: kinds.CommitOrEmpty = ""
+    digest: kinds.CommitOrEmpty = ""
+    size: kinds.Count = 0
+    there: kinds.Count = 0
+    found: kinds.Words = ""
 
     def as_dict(self) -> dict[str, Any]:
         made: dict[str, Any] = document.plain(self)
@@ -156,17 +148,17 @@ class Request:
 class Room:
     """Bytes of the file system that the cache is on."""
 
-    free: Count
-    total: Count
+    free: kinds.Count
+    total: kinds.Count
 
 
 @dataclass(frozen=True)
 class Referred:
     """A model of the plan that serves on this node, or of the one before it."""
 
-    name: Words
-    ref: Words
-    why: Words
+    name: kinds.Words
+    ref: kinds.Words
+    why: kinds.Words
 
 
 @dataclass(frozen=True)
@@ -178,9 +170,9 @@ class Look:
     models: list[Held]
     kept: list[caches.Kept]
     referred: list[Referred]
-    plans: Words = ""
+    plans: kinds.Words = ""
     images: list[image_list.Image] = field(default_factory=list)
-    docker: Words = ""
+    docker: kinds.Words = ""
 
 
 def models(request: Request, _check: bool) -> Look:
@@ -209,13 +201,13 @@ class Listing:
     """What a hub or a source has of a model. ``left_out``: bytes that are not needed, by reason. ``copied``: bytes that
     it takes in the cache; what comes from a source on the same disk is linked."""
 
-    name: Words = ""
-    revision: CommitOrEmpty = ""
-    hub: Words = ""
-    files: Count = 0
-    size: Count = 0
-    left_out: Mapping[Words, Count] = field(default_factory=dict)
-    copied: Count = 0
+    name: kinds.Words = ""
+    revision: kinds.CommitOrEmpty = ""
+    hub: kinds.Words = ""
+    files: kinds.Count = 0
+    size: kinds.Count = 0
+    left_out: Mapping[kinds.Words, kinds.Count] = field(default_factory=dict)
+    copied: kinds.Count = 0
 
 
 def listing(asked: Asked, _check: bool) -> Listing:
@@ -298,8 +290,8 @@ class Removal:
 class Removed:
     """``freed``: bytes of models, or what removing them would free."""
 
-    changed: Flag
-    freed: Count
+    changed: kinds.Flag
+    freed: kinds.Count
 
 
 def remove(removal: Removal, check_mode: bool) -> Removed:

@@ -22,7 +22,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts imp
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import manifest as manifests
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import File, Manifest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.work import PROGRESS
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Count, Word
@@ -57,10 +56,10 @@ class Told:
     result: Optional[work.Result] = None
 
 
-def begin(cache: Cache, told: Any, machine: Machine, progress: str = PROGRESS) -> Told:
+def begin(cache: Cache, told: Any, machine: Machine) -> Told:
     of = manifests.parse(told)
     work.make_way(machine, of.name)
-    teller = work.Teller(work.Work(work.COPY, cache.home, of.name, of.revision), progress)
+    teller = work.Teller(work.Work(work.COPY, cache.home, of.name, of.revision))
     for other in caches.coming(cache, of.name):
         if other != of.revision:
             caches.drop_partial(cache, other)  # of files that have been changed there since
@@ -69,7 +68,7 @@ def begin(cache: Cache, told: Any, machine: Machine, progress: str = PROGRESS) -
     folders.write(cache.home, (folders.OWN, "partial", of.revision), caches.COMING, text)
     with folders.inside(cache.home, cache.arriving(of.revision), make=True) as directory:
         begun = hashing.at_once(lambda file: _begun(file, directory), files)
-        _tell(cache, of, directory, progress)
+        _tell(cache, of, directory)
     return Told({file.blob: count for file, count in zip(files, begun) if count < file.size})
 
 
@@ -82,7 +81,7 @@ def _begun(file: File, directory: int) -> int:
     return count
 
 
-def take(cache: Cache, which: tuple[str, str], stream: BinaryIO, progress: str = PROGRESS) -> Told:
+def take(cache: Cache, which: tuple[str, str], stream: BinaryIO) -> Told:
     """``which``: name and revision."""
     of = _known(cache, *which)
     told: Pieces = document.load(Pieces, json_text.read(stream.readline(_MOST)))
@@ -90,11 +89,11 @@ def take(cache: Cache, which: tuple[str, str], stream: BinaryIO, progress: str =
     with folders.inside(cache.home, cache.arriving(of.revision)) as directory:
         for piece in told.pieces:
             _write(files[piece.blob], piece, directory, stream)
-        _tell(cache, of, directory, progress)
+        _tell(cache, of, directory)
     return Told({})
 
 
-def end(cache: Cache, which: tuple[str, str], ref: str, progress: str = PROGRESS) -> Told:
+def end(cache: Cache, which: tuple[str, str], ref: str) -> Told:
     of = _known(cache, *which)
     with folders.inside(cache.home, cache.arriving(of.revision)) as directory:
         came = [file for file in of.contents if file.size and pull.there(file, directory) == file.size]
@@ -108,7 +107,7 @@ def end(cache: Cache, which: tuple[str, str], ref: str, progress: str = PROGRESS
                 )
         changed = caches.place(cache, of, work.refs_of(of, ref or "main"))
         result = work.Result(of.revision, of.digest, changed)
-        _tell(cache, of, directory, progress, result)
+        _tell(cache, of, directory, result)
     return Told({}, result)
 
 
@@ -133,7 +132,7 @@ def _write(file: File, piece: Piece, directory: int, stream: BinaryIO) -> None:
         os.fdatasync(target.fileno())
 
 
-def _tell(cache: Cache, of: Manifest, directory: int, progress: str, result: work.Result | None = None) -> None:
+def _tell(cache: Cache, of: Manifest, directory: int, result: work.Result | None = None) -> None:
     """For ``sparkmatrix artifacts status``."""
     with folders.inside(cache.home, (*cache.folder(of.name), "blobs"), make=True) as blobs:
         done = sum(pull.there(file, directory) or pull.there(file, blobs) for file in of.contents)
@@ -147,7 +146,7 @@ def _tell(cache: Cache, of: Manifest, directory: int, progress: str, result: wor
         notes=("from the computer that Ansible runs on; when that is interrupted, the same run goes on where it was",),
         result=result or work.Result(),
     )
-    work.keep(now, progress)
+    work.keep(now, work.PROGRESS)
 
 
 # --- the program ---

@@ -34,19 +34,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import (
     document,
     how_far,
     json_text,
+    kinds,
     paths,
     unit_sandbox,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
-    CommitOrEmpty,
-    Count,
-    Flag,
-    Host,
-    Ipv4,
-    WordOrEmpty,
-    Words,
-)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, open_lock
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import write_state
 
@@ -83,7 +75,7 @@ class Work:
     ref: str = ""
     host: str = ""
     manifest: Optional[Annotated[Manifest, manifests.parse]] = None
-    addresses: tuple[Ipv4, ...] = ()
+    addresses: tuple[kinds.Ipv4, ...] = ()
     rate: int = 0
     full: bool = False
     way: str = field(default=DOWNLOAD, metadata=document.one_of(DOWNLOAD, ADOPT, IMPORT))
@@ -102,11 +94,11 @@ class Work:
 class Result:
     """``sources``: bytes that came, by host. ``broken``: what a check has found."""
 
-    revision: CommitOrEmpty = ""
-    digest: CommitOrEmpty = ""
-    changed: Flag = False
-    sources: Mapping[Host, Count] = field(default_factory=dict)
-    broken: tuple[Words, ...] = ()
+    revision: kinds.CommitOrEmpty = ""
+    digest: kinds.CommitOrEmpty = ""
+    changed: kinds.Flag = False
+    sources: Mapping[kinds.Host, kinds.Count] = field(default_factory=dict)
+    broken: tuple[kinds.Words, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -348,8 +340,8 @@ def run(path: str = WORK) -> int:
 class Started:
     """``id``: what to wait for."""
 
-    changed: Flag
-    id: WordOrEmpty
+    changed: kinds.Flag
+    id: kinds.WordOrEmpty
 
 
 def begin(work: Work, check_mode: bool) -> Started:
@@ -368,10 +360,10 @@ class Awaited:
 
 @dataclass(frozen=True)
 class Waited:
-    changed: Flag = False
+    changed: kinds.Flag = False
     result: Optional[Result] = None
     waiting: Optional[how_far.Waiting] = None
-    notes: tuple[Words, ...] = ()
+    notes: tuple[kinds.Words, ...] = ()
 
 
 def waited(asked: Awaited, check_mode: bool) -> Waited:

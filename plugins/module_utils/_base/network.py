@@ -8,21 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, kinds, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
-    Address,
-    AddressOrEmpty,
-    Count,
-    Destination,
-    Flag,
-    Interface,
-    InterfaceOrEmpty,
-    PrefixLength,
-    Word,
-    Words,
-)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 
 _MAX_ANCESTORS = 24
@@ -30,11 +18,11 @@ _MAX_ANCESTORS = 24
 
 @dataclass(frozen=True)
 class InterfaceAddress:
-    address: Address
-    prefix: Optional[PrefixLength] = None
-    family: Optional[Word] = None
-    scope: Word = "global"
-    dynamic: Flag = False
+    address: kinds.Address
+    prefix: Optional[kinds.PrefixLength] = None
+    family: Optional[kinds.Word] = None
+    scope: kinds.Word = "global"
+    dynamic: kinds.Flag = False
 
 
 @dataclass(frozen=True)
@@ -42,48 +30,48 @@ class NetworkInterface:
     """``kind`` is that of a virtual device (bond, bridge, veth …), ``master`` the bond or bridge that an interface is
     in, ``link`` the one that a VLAN stands on."""
 
-    name: Interface
-    mac: Optional[Word] = None  # of a tunnel it is an IP address
-    mtu: Optional[Count] = None
-    state: Optional[Word] = None
-    kind: Optional[Word] = None
-    master: Optional[Interface] = None
-    link: Optional[Interface] = None
+    name: kinds.Interface
+    mac: Optional[kinds.Word] = None  # of a tunnel it is an IP address
+    mtu: Optional[kinds.Count] = None
+    state: Optional[kinds.Word] = None
+    kind: Optional[kinds.Word] = None
+    master: Optional[kinds.Interface] = None
+    link: Optional[kinds.Interface] = None
     addresses: list[InterfaceAddress] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Route:
-    dst: Destination
-    gateway: Optional[Address] = None
-    dev: Optional[Interface] = None
-    table: Word = "main"
-    metric: Optional[Count] = None
-    type: Optional[Word] = None
+    dst: kinds.Destination
+    gateway: Optional[kinds.Address] = None
+    dev: Optional[kinds.Interface] = None
+    table: kinds.Word = "main"
+    metric: Optional[kinds.Count] = None
+    type: Optional[kinds.Word] = None
 
 
 @dataclass(frozen=True)
 class Rule:
-    priority: Optional[Count]
-    table: Word
-    action: Word
+    priority: Optional[kinds.Count]
+    table: kinds.Word
+    action: kinds.Word
 
 
 @dataclass(frozen=True)
 class Gateway:
-    address: Address
-    interface: Interface
+    address: kinds.Address
+    interface: kinds.Interface
 
 
 @dataclass(frozen=True)
 class Kept:
     """The management address that the fabric fact keeps, of whatever release, and what the machine was set up as."""
 
-    address: Words
-    interface: Words = ""
-    host: Words = ""
-    rank: Optional[Count] = None
-    nodes: Optional[Count] = None
+    address: kinds.Words
+    interface: kinds.Words = ""
+    host: kinds.Words = ""
+    rank: Optional[kinds.Count] = None
+    nodes: Optional[kinds.Count] = None
 
 
 @dataclass(frozen=True)
@@ -95,10 +83,10 @@ class Network:
     routes: Optional[list[Route]] = None
     rules: Optional[list[Rule]] = None
     default_gateway: Optional[Gateway] = None
-    connection_address: Optional[AddressOrEmpty] = None
-    connection_interface: Optional[InterfaceOrEmpty] = None
-    connection_source: Optional[Word] = None
-    rdma_interfaces: list[Interface] = field(default_factory=list)
+    connection_address: Optional[kinds.AddressOrEmpty] = None
+    connection_interface: Optional[kinds.InterfaceOrEmpty] = None
+    connection_source: Optional[kinds.Word] = None
+    rdma_interfaces: list[kinds.Interface] = field(default_factory=list)
     kept: Optional[Kept] = None
 
     @classmethod

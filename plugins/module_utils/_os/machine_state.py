@@ -129,7 +129,6 @@ class Reader:
         more_units: Sequence[str] = (),
         packages: bool = False,
         known_swaps: Sequence[str] = (),
-        docker: str = "/etc/docker/daemon.json",
     ) -> Reading:
         machine = self.machine
         memory = meminfo.read(machine.root)
@@ -147,7 +146,7 @@ class Reader:
             packages=self.packages() if packages else {},
             sysctl={key: " ".join(self.text(f"/proc/sys/{key.replace('.', '/')}").split()) for key in sysctl},
             containers=self.containers(units["docker.service"]),
-            docker_config=machine.content(docker),
+            docker_config=machine.content("/etc/docker/daemon.json"),
             memory_controller="memory" in self.text("/sys/fs/cgroup/cgroup.controllers").split(),
             recursive_protection=any("memory_recursiveprot" in options for options in cgroup),
             apt=machine.exists("/etc/apt"),

@@ -17,16 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Optional
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, kinds
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
-    Count,
-    Flag,
-    Word,
-    WordOrEmpty,
-    Words,
-)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.packages import LOCK, update_lists
 
@@ -72,31 +65,31 @@ class Request:
 class Change:
     """Of a package, as apt would do it; versions are empty where there is none."""
 
-    name: Word
-    old: WordOrEmpty
-    new: WordOrEmpty
+    name: kinds.Word
+    old: kinds.WordOrEmpty
+    new: kinds.WordOrEmpty
 
 
 @dataclass
 class Look:
-    kernel: Word = ""
-    kernels: list[Word] = field(default_factory=list)  # installed images
-    packages: Mapping[Word, WordOrEmpty] = field(default_factory=dict)
-    held: list[Word] = field(default_factory=list)
+    kernel: kinds.Word = ""
+    kernels: list[kinds.Word] = field(default_factory=list)  # installed images
+    packages: Mapping[kinds.Word, kinds.WordOrEmpty] = field(default_factory=dict)
+    held: list[kinds.Word] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
-    problems: list[Words] = field(default_factory=list)  # of apt
-    grub: list[Words] = field(default_factory=list)  # why it cannot return to the previous kernel
-    boot_free_mib: Count = 0
-    kernel_mib: Count = 0  # what one kernel takes in /boot
-    firmware: list[Words] = field(default_factory=list)
-    notes: list[Words] = field(default_factory=list)  # what is wrong, and does not concern these packages
-    reboot_required: Flag = False
-    probation: Flag = False  # an earlier update chose a kernel for one boot and did not come to its end
+    problems: list[kinds.Words] = field(default_factory=list)  # of apt
+    grub: list[kinds.Words] = field(default_factory=list)  # why it cannot return to the previous kernel
+    boot_free_mib: kinds.Count = 0
+    kernel_mib: kinds.Count = 0  # what one kernel takes in /boot
+    firmware: list[kinds.Words] = field(default_factory=list)
+    notes: list[kinds.Words] = field(default_factory=list)  # what is wrong, and does not concern these packages
+    reboot_required: kinds.Flag = False
+    probation: kinds.Flag = False  # an earlier update chose a kernel for one boot and did not come to its end
 
 
 @dataclass
 class Outcome:
-    changed: Flag = False
+    changed: kinds.Flag = False
     look: Optional[Look] = None  # of the phase of that name
 
 

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.image_copy import Coming
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._artifacts import fanout
 
@@ -31,17 +32,10 @@ class Offer:
     builds: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Receipt:
-    image: str
-    source: str  # host
-    addresses: tuple[str, ...]
-
-
 @dataclass
 class Round:
     offers: dict[str, Offer] = field(default_factory=dict)
-    receipts: dict[str, list[Receipt]] = field(default_factory=dict)
+    receipts: dict[str, list[Coming]] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -99,4 +93,4 @@ def _receipt(where: Round, host: str, image: str, pull: fanout.Pull) -> None:
     offer = _offer(where, pull.host)
     for known, more in ((offer.images, [image]), (offer.addresses, pull.addresses), (offer.allowed, pull.own)):
         known += [one for one in more if one not in known]
-    where.receipts.setdefault(host, []).append(Receipt(image, pull.host, pull.addresses))
+    where.receipts.setdefault(host, []).append(Coming(image, pull.host, pull.addresses))
