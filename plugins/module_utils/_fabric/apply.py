@@ -161,6 +161,10 @@ def _sysctl_text(needed: Mapping[tuple[str, str], int]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _diff(header: str, before: str, after: str) -> dict[str, str]:
+    return {"before_header": header, "after_header": header, "before": before, "after": after}
+
+
 # --- the work --------------------------------------------------------------------------------------------------------
 
 
@@ -213,7 +217,7 @@ class _Apply:
     def run(self) -> Outcome:
         self._read_fact()
         leaving = [netdev for netdev in self.memory.interfaces if netdev not in self.rails]
-        off = [n for n, rail in self.rails.items() if not reached(self.before.get(n, Effective()), rail)]
+        off = [n for n, rail in self.rails.items() if not reached(self._now(n), rail)]
         after = self._remember()
         needed = sysctls_needed(self.machine, self.rails, after, SYSCTLS)
         wrong_sysctls = {
@@ -270,11 +274,8 @@ class _Apply:
         One that has an address, or is part of something, is somebody's network."""
         found = [*self.rails]
         for netdev in sorted(self.foreign.card() - {*self.rails}) if self.rails else ():
-            now, ours = (
-                self.before.get(netdev, Effective()),
-                self.memory.interfaces.get(netdev, {}).get("addresses", ()),
-            )
-            if not set(now.addresses) - set(ours) and not now.master:
+            now = self._now(netdev)
+            if not set(now.addresses) - set(self._placed(netdev)) and not now.master:
                 found.append(netdev)
         return found
 
@@ -294,7 +295,7 @@ class _Apply:
         interfaces = {name: dict(entry) for name, entry in self.memory.interfaces.items() if name in self.rails}
         for netdev, rail in self.rails.items():
             if netdev not in interfaces:
-                now = self.before.get(netdev, Effective())
+                now = self._now(netdev)
                 state = rollback.interface_state(self.machine, netdev, now, SYSCTLS)
                 interfaces[netdev] = {**state, "addresses": []}
             entry = interfaces[netdev]
@@ -347,6 +348,14 @@ class _Apply:
             return Result()
         return apply_set(SET, files, check_mode=check_mode, root=self.machine.root)
 
+    def _now(self, netdev: str) -> Effective:
+        return self.before.get(netdev, Effective())
+
+    def _placed(self, netdev: str) -> Sequence[str]:
+        """The addresses that we ever gave an interface."""
+        found: Sequence[str] = self.memory.interfaces.get(netdev, {}).get("addresses", ())
+        return found
+
     def _describe(
         self,
         leaving: Sequence[str],
@@ -355,32 +364,24 @@ class _Apply:
         sysctls: Mapping[tuple[str, str], int],
         texts: Mapping[str, tuple[str, str]],
     ) -> None:
-        changes, out = [], self.outcome
-        lines: tuple[list[str], list[str]] = ([], [])
-        for netdev in off:
-            lines[0].append(self.before.get(netdev, Effective()).line(netdev))
-            lines[1].append(target(self.rails[netdev]).line(netdev))
+        out = self.outcome
+        lines = [(self._now(netdev).line(netdev), target(self.rails[netdev]).line(netdev)) for netdev in off]
         for netdev in leaving:
-            now = self.before.get(netdev, Effective())
-            ours = self.memory.interfaces[netdev]["addresses"]
-            rest = tuple(address for address in now.addresses if address not in ours)
-            back = replace(now, mtu=self.memory.interfaces[netdev]["mtu"], addresses=rest)
-            lines[0].append(now.line(netdev))
-            lines[1].append(f"{back.line(netdev)} (given back)")
+            now, mtu = self._now(netdev), self.memory.interfaces[netdev]["mtu"]
+            rest = tuple(address for address in now.addresses if address not in self._placed(netdev))
+            back = replace(now, mtu=mtu, addresses=rest)
+            lines.append((now.line(netdev), f"{back.line(netdev)} (given back)"))
         for (netdev, key), value in sysctls.items():
-            lines[0].append(f"{netdev}: {key} {read_sysctl(self.machine, netdev, key)}")
-            lines[1].append(f"{netdev}: {key} {value}")
-        changes += lines[1]
-        if lines[0] or lines[1]:
-            before, after = ("".join(f"{line}\n" for line in part) for part in lines)
-            header = "effective state of the fabric interfaces"
-            out.diff.append({"before_header": header, "after_header": header, "before": before, "after": after})
+            lines.append(
+                (f"{netdev}: {key} {read_sysctl(self.machine, netdev, key)}", f"{netdev}: {key} {value}"),
+            )
+        if lines:
+            before, after = ("".join(f"{line}\n" for line in part) for part in zip(*lines))
+            out.diff.append(_diff("effective state of the fabric interfaces", before, after))
         out.diff += [entry for entry in planned.diff if MEMORY not in str(entry.get("before_header"))]
-        changes += planned.changed_paths
-        for path, (old, new) in texts.items():
-            if old != new:
-                out.diff.append({"before_header": path, "after_header": path, "before": old, "after": new})
-                changes.append(path)
+        out.diff += [_diff(path, old, new) for path, (old, new) in texts.items() if old != new]
+        changes = [line for _before, line in lines]
+        changes += [*planned.changed_paths, *(path for path, (old, new) in texts.items() if old != new)]
         if self.wanted.fact is None:
             changes += remove_set(FACT_SET, check_mode=True, root=self.machine.root).changed_paths
             changes += remove_set(rollback.GUARD.name, check_mode=True, root=self.machine.root).changed_paths
@@ -418,12 +419,12 @@ class _Apply:
     def _check_free(self, off: Sequence[str]) -> None:
         """Nobody else on its segment has the address of a half. The peers' are asked for by themselves."""
         known = {mac.lower() for mac in (*self.wanted.macs, *own_macs(self.machine.sysfs))}
-        for one in self.holders(self.machine, {netdev: [self.rails[netdev].address] for netdev in off}):
-            if one.mac not in known:
+        for holder in self.holders(self.machine, {netdev: [self.rails[netdev].address] for netdev in off}):
+            if holder.mac not in known:
                 raise SparkError(
-                    f"somebody else has the address {one.address} already: {one.mac} answers for it, which is no "
+                    f"somebody else has the address {holder.address} already: {holder.mac} answers for it, which is no "
                     "port of this cluster",
-                    one.netdev,
+                    holder.netdev,
                     arp.REMEDY,
                 )
 
@@ -438,6 +439,8 @@ class _Apply:
             if management in [address.partition("/")[0] for address in state.addresses]
         ]
         defaults = default_routes(self.machine)
+        # A second default route, that DHCP gave a half, goes with our change.
+        spare = defaults - {*self.rails}
         found: dict[str, str] = {}
         for names, carries, remedy in (
             (
@@ -450,18 +453,16 @@ class _Apply:
                 f"the management address {management}",
                 "Set fabric_management_address to an address that is not on the fabric",
             ),
-            # A second one, that DHCP gave a half, goes with our change.
             (
-                defaults if defaults <= {*self.rails} else defaults - {*self.rails},
+                spare or defaults,
                 "the default route",
                 "Give the machine its default route over the management network, and run again",
             ),
         ):
             for netdev in self._with_lower(names):
                 if netdev in self.rails:
-                    raise SparkError(
-                        f"this interface carries {carries}, and changing it would cut the line", netdev, remedy
-                    )
+                    cut = f"this interface carries {carries}, and changing it would cut the line"
+                    raise SparkError(cut, netdev, remedy)
                 if netdev not in self.memory.interfaces:
                     found.setdefault(netdev, carries)
         return found
@@ -482,8 +483,7 @@ class _Apply:
         """An address that somebody set by hand would be lost when the interface is taken over."""
         for netdev in off:
             now = self.before[netdev]
-            ours = set(self.memory.interfaces.get(netdev, {}).get("addresses", ()))
-            ours |= {f"{self.rails[netdev].address}/{self.rails[netdev].prefix}"} | set(now.dynamic)
+            ours = {f"{self.rails[netdev].address}/{self.rails[netdev].prefix}", *self._placed(netdev), *now.dynamic}
             for address in now.addresses:
                 if address not in ours and not self.foreign.names(netdev, address):
                     raise SparkError(

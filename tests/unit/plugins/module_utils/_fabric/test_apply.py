@@ -438,7 +438,6 @@ def test_a_second_default_route_on_a_half_stands_in_no_way(node: FakeNode) -> No
 LATER = [
     ("renderer: NetworkManager, mtu: 9000", "sets renderer NetworkManager"),
     ("link-local: [ipv4]", "sets link-local [ipv4]"),
-    ("activation-mode: manual", "sets activation-mode manual"),
 ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,7 +14,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact i
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ping import Path
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.bandwidth import (
     Schedule,
-    record,
     schedule,
 )
 from fabric_rates import DEVICES, fabric, gids, look
@@ -132,11 +130,6 @@ def test_reasons_for_not_measuring(changes: dict[str, Any], reason: str, gap: bo
     assert not made.rounds and not made.no_infiniband
 
 
-def test_one_machine_has_nobody_to_measure_with() -> None:
-    made = plan(fabric(1), ready={"spark1": look()})
-    assert (made.reason, made.gap) == ("no two nodes share a subnet", False)
-
-
 def test_neither_tcp_nor_a_single_node_is_measured() -> None:
     facts = fabric(2)
     assert "socket" in plan({**facts, "spark2": replace(facts["spark2"], transport="socket")}).reason
@@ -163,12 +156,6 @@ def test_without_dev_infiniband_only_the_benchmark_finds_a_fault() -> None:
 def test_soft_roce_at_one_end_makes_both_use_small_queues() -> None:
     made = plan(fabric(2), ready=other(software=DEVICES[:1]))
     assert [[one.software for one in own] for own in made.rounds[0].values()] == [[True, False], [True, False]]
-
-
-def test_the_record_is_for_this_plan() -> None:
-    fact = fabric(1)["spark1"]
-    kept = json.loads(record(fact, [{"device": "rocep1s0f0"}]))
-    assert kept == {"schema": 1, "plan_hash": fact.plan_hash, "halves": [{"device": "rocep1s0f0"}]}
 
 
 def test_every_round_is_a_task_of_its_own() -> None:

@@ -403,23 +403,6 @@ def test_what_was_measured_as_it_is_written_down() -> None:
     assert [one.value for one in found.verdicts if one.check == "rdma_together"] == [196.12]
 
 
-def test_a_node_that_says_nothing_at_all() -> None:
-    facts = fabric(2)
-    made = scheduled(facts)
-    found = judge.judge(made, judge.Seen(facts, dict.fromkeys(facts, look()), {}, limits()))
-    assert told(found) == {"rdma_fails": "fail"}
-    assert "no result came back" in found.verdicts[0].found
-
-
-def test_soft_roce_only_has_to_run() -> None:
-    soft = both(software=list(DEVICES))
-    slow = Figures(alone={A: 0.13, B: 0.2}, together={A: 0.1, B: 0.1}, latency=900.0)
-    found = judged(slow, ready=soft)
-    assert told(found) == {} and all(one.software for one in found.rdma)
-    assert judge.lines(found)[0].endswith("0.13 Gb/s from spark1 (soft RoCE: not judged)")
-    assert told(judged(Figures(failed={A: {"value": 0.0}}), ready=soft)) == {"rdma_fails": "fail"}
-
-
 def test_the_record_has_the_slower_direction_of_each_half() -> None:
     facts = fabric(2)
     made = scheduled(facts)

@@ -13,8 +13,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight imp
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import inventory as inventory_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import machines as machine_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import RULES
-from hypothesis import given
-from hypothesis import strategies as st
 from preflight_inputs import ALL, NODE, context, fact, inventory, nodes
 from rules import hold, of_findings
 
@@ -212,14 +210,6 @@ def test_an_interface_of_the_earlier_fabric_may_have_its_subnet():
     )
     earlier = {"spark1": {"rails": [{"netdev": "renamed0"}]}}
     assert [name for name, _ in examine(context({"fabric"}, nodes=read, earlier=earlier))] == ["cables"]
-
-
-@given(st.lists(st.integers(-2, 6) | st.none() | st.text(max_size=3), min_size=1, max_size=6))
-def test_ranks_are_accepted_when_each_is_given_once_and_one_is_the_head(ranks):
-    hosts = {f"spark{n}": {"spark_rank": rank} for n, rank in enumerate(ranks)}
-    accepted = not list(inventory_checks.check_ranks(context(hosts=hosts)))
-    numbers = [rank for rank in ranks if isinstance(rank, int)]
-    assert accepted == (0 in numbers and min(numbers) >= 0 and len(set(numbers)) == len(ranks))
 
 
 @pytest.mark.parametrize(("mode", "found"), [(0o600, ""), (0o640, ""), (0o644, "every user of this controller")])
