@@ -97,7 +97,7 @@ class Node:
 
     def _service(self, unit: str, state: str = "started") -> Service:
         wanted = Wanted(unit, state, start_timeout_s=self.ranks.stop_s + 30 if state == "stopped" else 90.0)
-        return Service(wanted, runner=self.runner, root=self.root, sleep=self.sleep, clock=self.clock)
+        return Service(wanted, Machine(self.root, self.runner, self.sleep, self.clock))
 
     def report(self) -> Report:
         states = {unit: self._service(unit).read() for unit in self.ranks.units}

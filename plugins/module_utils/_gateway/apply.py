@@ -96,7 +96,7 @@ class Node:
 
     machine: Machine = field(default_factory=Machine)
     ask: Callable[[str], str] = gateway_status.configuration
-    service: Callable[[Wanted], Any] = Service
+    service: Callable[[Wanted, Machine], Any] = Service
     listening: Callable[[Sequence[int]], Sequence[base_listening.Listener] | None] = listening
 
 
@@ -334,9 +334,9 @@ class _Gateway:
 
     def _run(self, action: str, wanted: str) -> None:
         if action == "restarted":
-            self.node.service(Wanted(UNIT, state="stopped")).run()
+            self.node.service(Wanted(UNIT, state="stopped"), self.machine).run()
         if action in ("started", "restarted", "none"):
-            self.node.service(Wanted(UNIT, enabled=True)).run()
+            self.node.service(Wanted(UNIT, enabled=True), self.machine).run()
         if action == "reloaded":
             self.machine.command("systemctl", "daemon-reload", step="reading the units")
             self.machine.command("systemctl", "reload", UNIT, step="reloading the gateway")

@@ -102,7 +102,7 @@ class Fake(FakeFiles):
             Path(argv[argv.index("-keyout") + 1]).write_text("private key\n")
         return Completed(0)
 
-    def service(self, wanted: Any) -> Any:
+    def service(self, wanted: Any, _machine: Any) -> Any:
         fake = self
 
         class Runs:
