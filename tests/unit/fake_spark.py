@@ -12,16 +12,17 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan, probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH, Rail, dump
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH, dump
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot import full
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot.snapshot import Snapshot
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan import assumed_facts
 from engine_plans import node_plans
+from fabric_rates import DEVICES as HALVES
+from fabric_rates import fabric
 from fake_machine import FakeFiles
 
 UNIT = "sparkmatrix-engine.service"
 ANSWER = probe.Answer("m", " a", 1, 0.2, 0.2, 5.0)
-HALVES = ("rocep1s0f0", "roceP2p1s0f0")
 NO_LIMITS = "Max locked memory         unlimited            unlimited            bytes\n"
 
 
@@ -30,12 +31,8 @@ class Spark(FakeFiles):
 
     def __init__(self, root):
         self.root = root
-        fact = assumed_facts(("spark1", "spark2"))["spark1"]
-        rails = tuple(
-            Rail(index, 0, "0000", f"net{index}", device, 1, f"192.168.10{index}.10", 24, 9000, 200.0)
-            for index, device in enumerate(HALVES)
-        )
-        self.fact = replace(fact, state="applied", rails=rails)
+        planned = assumed_facts(("spark1", "spark2"))["spark1"]
+        self.fact = replace(planned, state="applied", rails=fabric(2)["spark1"].rails)
         self.write(FACT_PATH, dump(self.fact))
         self.plan = node_plans(2)["spark1"]
         self.service = self.plan.here[0]

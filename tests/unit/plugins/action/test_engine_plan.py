@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from unittest import mock
 
 import pytest
@@ -10,31 +11,14 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.playbook.task import Task
 from ansible.template import Templar
 from ansible_collections.sparkmatrix.cluster.plugins.action import engine_plan
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact, Rail
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import report as engine_report
+from fabric_rates import fabric
 
 REQUIREMENTS = ["vllm==0.33.0", "ray[default]==2.60.0"]
 
 
-def rail(rank):
-    return Rail(0, 0, "0000", "enp1s0f0np0", "rocep1s0f0", 1, f"192.168.100.{rank + 10}", 24, 9000, 200.0, "rail0")
-
-
 def fact(rank, count, state="applied"):
-    made = FabricFact(
-        host=f"spark{rank + 1}",
-        state=state,
-        topology="switch",
-        transport="rdma",
-        rank=rank,
-        nodes=count,
-        management_address=f"10.0.0.{rank + 1}",
-        cluster_address=f"192.168.100.{rank + 10}",
-        cluster_interface="enp1s0f0np0",
-        rails=(rail(rank),),
-        environment={"NCCL_SOCKET_IFNAME": "enp1s0f0np0"},
-    )
-    return made.as_dict()
+    return replace(fabric(count)[f"spark{rank + 1}"], state=state).as_dict()
 
 
 def plan(hosts, check=False, **variables):

@@ -10,32 +10,19 @@ from dataclasses import replace
 
 import pytest
 import yaml
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Rail
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._metrics import collect
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import drifting
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan import assumed_facts
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._metrics import dashboards, files, planners
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._metrics.files import Cluster, Service, Settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import RULES
 from engine_plans import cluster_plans
+from fabric_rates import fabric
 
 OURS = {**collect.METRICS, **drifting.METRICS}
 IMAGE = f"docker.io/grafana/grafana:12@sha256:{'a' * 64}"
 PANELS = [panel for one in dashboards.DASHBOARDS for panel in one.panels]
 EXPRESSIONS = [alert.expr for rule in RULES.values() for alert in rule.alerts]
 EXPRESSIONS += [query.expr for panel in PANELS for query in panel.queries]
-
-
-def facts(*hosts):
-    """A switch: one subnet for each half."""
-    made = {}
-    for rank, (host, fact) in enumerate(assumed_facts(hosts).items()):
-        rails = tuple(
-            Rail(half, 0, "0000", f"net{half}", f"rocep{half}", 1, f"192.168.10{half}.{10 + rank}", 24, 9000, 200.0)
-            for half in (0, 1)
-        )
-        made[host] = replace(fact, state="applied", rails=rails)
-    return made
 
 
 class Tagged(str):
@@ -49,7 +36,7 @@ def cluster():
     services = [Service("engine", "vllm", "127.0.0.1", 8000)]
     return Cluster(
         Tagged("spark1"),
-        facts(Tagged("spark1"), Tagged("spark2")),
+        {Tagged(host): fact for host, fact in fabric(2).items()},
         services,
         {"spark1": "10.0.0.1", "spark2": "10.0.0.2"},
     )
@@ -172,7 +159,7 @@ def test_the_planner_finds_services_and_ray_in_the_plans():
             "head": "spark1",
             "grafana_id": "",
             "tool": "tool1",
-            "facts": facts("spark1", "spark2"),
+            "facts": fabric(2),
             "plans": plans,
         }
     )

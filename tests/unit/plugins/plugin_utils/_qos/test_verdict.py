@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Cable, FabricFact, Rail
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Cable
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._qos import planners, verdict
+from fabric_rates import fabric
 from planning import plan
 
-HALVES = ("enp1s0f0np0", "enP2p1s0f0np0")
+HALVES = ("net0", "net1")
 GOOD = {
     "trust": "dscp",
     "dscp2prio": {"26": 3},
@@ -22,27 +23,10 @@ FACTORY = {**GOOD, "trust": "pcp", "dscp2prio": {}, "pfc": [0] * 8}
 ROCE = "roce"
 
 
-def fact(host="spark1", topology="switch", **values):
-    rails = tuple(
-        Rail(index, 0, f"000{2 * index}", netdev, "roce", 1, f"192.168.10{index}.10", 24, 9000, 200.0)
-        for index, netdev in enumerate(HALVES)
-    )
-    made = FabricFact(
-        host=host,
-        state="planned",
-        topology=topology,
-        transport="rdma",
-        rank=0,
-        nodes=2,
-        management_address="10.0.0.1",
-        cluster_address="192.168.100.10",
-        cluster_interface=HALVES[0],
-        rails=rails,
-        environment={"NCCL_IB_TC": "106"},
-        cables=(Cable(cage=0, switch="switch0", source="lldp"),),
-        qos="roce",
-    )
-    return replace(made, **values)
+def fact(host="spark1", **values):
+    planned = {"state": "planned", "environment": {"NCCL_IB_TC": "106"}, "qos": "roce"}
+    cables = (Cable(cage=0, switch="switch0", source="lldp"),)
+    return replace(fabric(2)[host], **{**planned, "cables": cables, **values})
 
 
 def half(state=None, **values):
