@@ -22,7 +22,6 @@ import json
 import os
 import re
 import stat
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,7 +50,6 @@ class State:
     """``stamps``: of every blob, taken when it was verified."""
 
     stamps: Mapping[str, Stamp] = field(default_factory=dict)
-    checked_at: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -164,8 +162,7 @@ def state(cache: Cache, manifest: Manifest) -> State:
 
 def remember(cache: Cache, manifest: Manifest, stamps: Mapping[str, Stamp]) -> None:
     """These blobs are verified, as they are now."""
-    known = State(stamps, time.time())
-    text = json.dumps(document.plain(known)).encode()
+    text = json.dumps(document.plain(State(stamps))).encode()
     folders.write(cache.home, _own(manifest.name), f"{manifest.revision}.state.json", text)
 
 

@@ -66,6 +66,15 @@ class Model:
     ref: WordOrEmpty = ""
     held: Optional[look.Held] = None
 
+    @property
+    def in_cache(self) -> look.Held:
+        return self.held or look.Held(self.name, self.ref)
+
+    @property
+    def alike(self) -> str:
+        """The same where names and sizes of all its files are; empty where some are missing."""
+        return self.signature if self.where == model_files.CACHE and not self.problem else ""
+
 
 @dataclass
 class Found:

@@ -15,7 +15,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Optional
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import (
@@ -333,29 +333,20 @@ def run(path: str = WORK) -> int:
     return 0
 
 
-# --- calls: started and waited for by a run of Ansible ---
+# --- the call of a run of Ansible: started, and waited for ---
 
 
 @dataclass(frozen=True)
-class Started:
-    """``id``: what to wait for."""
+class Request(Work):
+    """``part``: seconds after which the answer says how far it is. ``before``: what it said last; the work is then
+    waited for, and not begun."""
 
-    changed: kinds.Flag
-    id: kinds.WordOrEmpty
-
-
-def begin(work: Work, check_mode: bool) -> Started:
-    """It goes on when the computer that Ansible runs on is lost."""
-    return Started(True, "" if check_mode else start(Machine(), work))
-
-
-@dataclass(frozen=True)
-class Awaited:
-    """``part``: seconds after which the answer says how far it is. ``before``: what it said last."""
-
-    id: str
     part: float = 10.0
     before: Optional[how_far.Waiting] = None
+
+    @property
+    def work(self) -> Work:
+        return Work(**{item.name: getattr(self, item.name) for item in fields(Work)})
 
 
 @dataclass(frozen=True)
@@ -366,10 +357,14 @@ class Waited:
     notes: tuple[kinds.Words, ...] = ()
 
 
-def waited(asked: Awaited, check_mode: bool) -> Waited:
+def ensure(request: Request, check_mode: bool) -> Waited:
+    """It goes on when the computer that Ansible runs on is lost."""
     if check_mode:
         return Waited(True, Result())
-    now = wait(Machine(), asked.id, asked.part)
+    machine, work = Machine(), request.work
+    if request.before is None:
+        start(machine, work)
+    now = wait(machine, work.id, request.part)
     if not now.ended:
         return Waited(waiting=how_far.Waiting(now.words, now.notes))
     return Waited(now.result.changed, now.result, notes=now.notes)
@@ -404,8 +399,8 @@ def make_way(machine: Machine, name: str) -> None:
     machine.command("systemctl", "stop", "--", UNIT, step="ending what was on its way")
 
 
-def start(machine: Machine, work: Work) -> str:
-    """The id to wait for. What is on its way to the same model ends first: it goes on where it was."""
+def start(machine: Machine, work: Work) -> None:
+    """What is on its way to the same model ends first: it goes on where it was."""
     make_way(machine, work.name)
     os.makedirs(machine.real(paths.RUN), mode=0o755, exist_ok=True)
     write_state(WORK, json.dumps(document.plain(work)).encode(), root=machine.root)
@@ -424,7 +419,6 @@ def start(machine: Machine, work: Work) -> str:
         step="starting the work on the model",
         remedy="See systemctl status; nothing was changed",
     )
-    return work.id
 
 
 def wait(machine: Machine, wanted: str, part_s: float) -> Progress:

@@ -19,7 +19,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.loo
     Held,
     is_cache_of,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.look import NONE as NOTHING
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import model_files
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Model, NodePlan
@@ -57,18 +56,6 @@ class Wanted:
     bring: tuple[Bring, ...]
     lines: tuple[str, ...]
     findings: tuple[Finding, ...] = ()
-
-
-@dataclass(frozen=True)
-class Told:
-    """What a node says of one model. ``alike``: the same where names and sizes of all its files are, empty where some
-    are missing."""
-
-    where: str = ""
-    alike: str = ""
-    state: str = NOTHING
-    revision: str = ""
-    digest: str = ""
 
 
 @dataclass(frozen=True)
@@ -110,19 +97,14 @@ def wanted(
     return Wanted(tuple(bring), tuple(lines), tuple(findings))
 
 
-def _told(models: Sequence[inputs.Model], name: str, ref: str) -> Told:
-    for one in models:
-        if (one.name, one.ref) == (name, ref):
-            whole = one.where == model_files.CACHE and not one.problem
-            held = (one.held.state, one.held.revision, one.held.digest) if one.held else ()
-            return Told(one.where, one.signature if whole else "", *held)
-    return Told()
+def _told(models: Sequence[inputs.Model], name: str, ref: str) -> inputs.Model:
+    return next((model for model in models if (model.name, model.ref) == (name, ref)), inputs.Model(name, "", ref=ref))
 
 
-def _bring(models: Mapping[str, Model], home: str, told: Mapping[str, Told], user: _Named) -> Bring:
+def _bring(models: Mapping[str, Model], home: str, told: Mapping[str, inputs.Model], user: _Named) -> Bring:
     source = user.source
-    whole = [host for host in models if told[host].state == WHOLE]
-    foreign = [host for host in models if told[host].state == FOREIGN and told[host].alike]
+    whole = [host for host in models if told[host].in_cache.state == WHOLE]
+    foreign = [host for host in models if told[host].in_cache.state == FOREIGN and told[host].alike]
     named = [user.seed] if user.seed in models else []
     # Who has it needs no source. A source that is named is on the node that is named, or on the head.
     first = [host for host in named if host in whole] or whole or named or ([] if source else foreign)
@@ -130,7 +112,7 @@ def _bring(models: Mapping[str, Model], home: str, told: Mapping[str, Told], use
     way = SEND if source.startswith(CONTROLLER) and chosen not in user.here else IMPORT
     obtain = "" if chosen in whole else way if source else ADOPT if chosen in foreign else DOWNLOAD
     source = source.removeprefix(CONTROLLER)
-    revision = told[chosen].revision if obtain in ("", ADOPT) else ""
+    revision = told[chosen].in_cache.revision if obtain in ("", ADOPT) else ""
     model = models[chosen]
     return Bring(
         model.name, model.revision, tuple(models), chosen, obtain, revision, home, dict(model.environment), source
@@ -163,7 +145,7 @@ def is_offline(environment: Mapping[str, str]) -> bool:
     return any(environment.get(name, "").lower() in _ON for name in _OFFLINE)
 
 
-def _aside(name: str, own: Sequence[str], told: Sequence[Told]) -> str:
+def _aside(name: str, own: Sequence[str], told: Sequence[inputs.Model]) -> str:
     """Why the layer has nothing to do for a model; empty where it has. ``own``: hosts with a cache of their own."""
     if name.startswith("/"):
         return "a directory of the nodes, which stays as it is"
@@ -171,9 +153,9 @@ def _aside(name: str, own: Sequence[str], told: Sequence[Told]) -> str:
         return "not from a hub like Hugging Face's, so the engine itself fetches it"
     if own:
         return f"the engine's environment on {', '.join(own)} names a cache of its own, so the engine itself fetches it"
-    states = {one.state for one in told}
-    if states == {WHOLE} and len({one.digest for one in told}) == 1:
-        return f"whole on {_nodes(len(told))}, revision {told[0].revision[:12]}"
+    states = {one.in_cache.state for one in told}
+    if states == {WHOLE} and len({one.in_cache.digest for one in told}) == 1:
+        return f"whole on {_nodes(len(told))}, revision {told[0].in_cache.revision[:12]}"
     if states == {FOREIGN} and len({one.alike for one in told}) == 1 and told[0].alike:
         return f"in the cache of {_nodes(len(told))} already, fetched by the engines themselves, and stays as it is"
     return ""

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 MOST_SIGNS = 200
 # Calls of the module ``node`` that wait, and the command of a node that says at any time how far it is.
-ASKS: Mapping[str, str] = {"engine_probe": "status", "model_wait": "artifacts status"}
+ASKS: Mapping[str, str] = {"engine_probe": "status", "model_work": "artifacts status"}
 
 
 class Channel:

@@ -20,6 +20,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts imp
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import File, Manifest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 
@@ -227,7 +228,7 @@ def machine(tmp_path, *active):
 def test_a_unit_is_started_with_a_file_that_only_root_reads(tmp_path):
     node = machine(tmp_path, "inactive")
     wanted = work.Work(work.COPY, "/h", NAME)
-    assert work.start(node, wanted) == wanted.id
+    work.start(node, wanted)
     path = tmp_path / "run/sparkmatrix/artifacts-work.json"
     assert path.stat().st_mode & 0o777 == 0o600
     assert work.read(str(path)) == wanted
@@ -256,6 +257,17 @@ def test_who_waits_is_told_how_it_ended(tmp_path):
     one.end("spark2 is silent")
     with pytest.raises(SparkError, match="spark2 is silent"):
         work.wait(machine(tmp_path, "inactive"), wanted.id, 0)
+
+
+def test_a_run_begins_it_once_and_then_waits(tmp_path, monkeypatch):
+    node = machine(tmp_path, "inactive", "active")
+    monkeypatch.setattr(work, "Machine", lambda: node)
+    told = {"kind": work.COPY, "home": "/h", "name": NAME, "part": 0}
+    assert calls.run("model_work", told, True)["changed"] and not node.runner.asked
+    first = calls.run("model_work", told, False)
+    assert first["waiting"]["words"] == f"preparing {NAME}" and not first["changed"]
+    assert calls.run("model_work", {**told, "part": 1e-9, "before": first["waiting"]}, False)["waiting"]
+    assert len([argv for argv in node.runner.asked if argv[0] == "systemd-run"]) == 1
 
 
 def test_a_fault_is_named(tmp_path, monkeypatch):
