@@ -12,10 +12,10 @@ import struct
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Number, Word, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe
@@ -59,14 +59,10 @@ class Tried:
 
 @dataclass(frozen=True)
 class Request:
-    """``key_file``: empty where no key is sent. ``context``: tokens of the longest request, 0 where nobody knows.
+    """``description``: file about the service. ``context``: tokens of the longest request, 0 where nobody knows.
     ``timeout`` for each answer, in seconds."""
 
-    host: str
-    port: int
-    model: str
-    key_file: str = ""
-    task: str = field(default="generate", metadata=document.one_of(*probe.PATHS))
+    description: str
     context: int = 0
     timeout: float = 300.0
 
@@ -78,8 +74,7 @@ class Smoked:
 
 def ask(request: Request, _check: bool) -> Smoked:
     """One request of every kind; one that fails is no failure of the call."""
-    key = probe.read_key(request.key_file) if request.key_file else ""
-    target = Target(request.host, request.port, request.model, key, request.task)
+    target = probe.target_of(probe.read_config(request.description))
     return Smoked(tuple(run(target, request.context, request.timeout)))
 
 

@@ -14,6 +14,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.names
 
 _DNS = re.compile(r"(?=.{1,253}$)([a-z0-9*]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
+BURST = 100  # requests that may come at once
 MODELS = "/v1/models"
 PATHS = (
     MODELS,
@@ -73,7 +74,6 @@ class Settings:
     paths: tuple[str, ...] = PATHS
     max_request_mib: int = 8
     requests_per_minute: int = 600
-    burst: int = 100
     concurrent_requests: int = 64
     keys_per_address: int = 4
     memory_mib: int = 1024
@@ -83,7 +83,6 @@ class Settings:
     tls_certificate: str = ""
     tls_certificate_key: str = ""
     allow_from: tuple[str, ...] = ()
-    limit_nofile: int = 16384
 
     @property
     def routed(self) -> bool:

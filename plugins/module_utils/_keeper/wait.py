@@ -68,8 +68,8 @@ class Part:
 @dataclass(frozen=True)
 class Request:
     """Who is asked: ``description``, a file that the role engine has written about the service, or ``host`` to
-    ``task``. With ``ready_timeout`` the engine may still be starting; the wait ends when ``unit`` dies or, with
-    ``keeper``, when the keeper of ``service`` counts a failure.
+    ``task``. With ``ready_timeout`` the engine may still be starting; the wait ends when ``unit`` dies, that of the
+    service where none is named, or, with ``keeper``, when its keeper counts a failure.
 
     ``check_keeper``: ask the keeper first, and fail at once where it is stopped, has given up or starts.
     ``check_access``: a wrong key has to be refused. ``check_rdma``: say what RDMA has moved meanwhile, and warn where
@@ -89,7 +89,6 @@ class Request:
     ready_timeout: float = 0.0
     unit: str = ""
     keeper: bool = False
-    service: str = ""
     part: float = 0.0
     before: Part = Part()
     check_keeper: bool = False
@@ -99,7 +98,11 @@ class Request:
 
     @property
     def instance(self) -> str:
-        return probe.read_config(self.description).instance if self.description else self.service
+        return probe.read_config(self.description).instance if self.description else ""
+
+    @property
+    def watched(self) -> str:
+        return self.unit or (Names(self.instance).unit if self.description else "")
 
     @property
     def question(self) -> Question:
@@ -145,11 +148,11 @@ def answer(request: Request, check: bool) -> Answered:
             return Answered(waiting=found)
         target = request.target
         if request.check_access:
-            made.failed_at, made.access = "access", _refused(target, request.unit)
+            made.failed_at, made.access = "access", _refused(target, request.watched)
             made.failed_at = ""
         if request.expected and not check:
             seen = Verified(stamp(time.time()), found.model, found.measured, found.tokens_per_s, *request.expected)
-            Store(instance=request.service).verify(seen)
+            Store(instance=request.instance).verify(seen)
     except SparkError as exc:
         if check:
             return Answered(reason=str(exc))
@@ -170,7 +173,7 @@ def _answered(request: Request, made: Answered) -> Answer | Part:
     if request.keeper:
         made.start_parts = Store(instance=request.instance).read().start_parts
     if rails:
-        unit = request.unit or "sparkmatrix-engine"
+        unit = request.watched or "sparkmatrix-engine"
         judged = traffic.judge(rails, before, traffic.read(machine, rails), unit)
         made.rdma = judged.words
         made.warnings += [judged.warning] if judged.warning else []
@@ -189,8 +192,8 @@ def _waited(request: Request) -> Answer | Part:
             before=request.before,
         )
     if request.check_keeper:
-        status.check(request.service)
-    return probe.wait_ready(lambda: request.target, request.question, request.unit, timeout)
+        status.check(request.instance)
+    return probe.wait_ready(lambda: request.target, request.question, request.watched, timeout)
 
 
 def _refused(target: Target, unit: str) -> int:

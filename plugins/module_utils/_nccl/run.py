@@ -38,7 +38,15 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.results 
 UNIT = "sparkmatrix-nccl.service"
 CONTAINER = "sparkmatrix-nccl"
 ENGINES = ("sparkmatrix-engine.service", "sparkmatrix-engine-*.service")
-TESTS = ("all_gather", "all_reduce")
+SMALLEST = 2**20  # bytes
+# Each size four times the one before, repeated at most 20 times and for at most two seconds.
+SIZES = {
+    "tests": ["all_gather", "all_reduce"],
+    "smallest": SMALLEST,
+    "factor": 4,
+    "most": 20,
+    "seconds": 2.0,
+}
 MOST_OUTPUT = 4 * 2**20  # bytes
 GRACE_S = 30.0  # for systemd to end it
 MEET_S = 180.0  # until all ranks are there, and that one operation may take
@@ -70,18 +78,13 @@ class Program:
 
 @dataclass(frozen=True)
 class Part:
-    """What this node has to do. Sizes in bytes; ``store``: address and port of rank 0, where the ranks meet."""
+    """What this node has to do. ``largest`` in bytes; ``store``: address and port of rank 0, where the ranks meet."""
 
     rank: int
     ranks: int
     store: str
-    smallest: int
     largest: int
     timeout_s: float
-    factor: int = 4
-    most: int = 20
-    seconds: float = 2.0
-    tests: tuple[str, ...] = TESTS
 
 
 def _plan(values: Any) -> NodePlan:
@@ -169,11 +172,8 @@ def argv(request: Request, program: Program) -> list[str]:
     """The unit, and in it the program. Nothing in the environment is secret: what is stands in files."""
     part = request.part
     environment = {name: value for name, value in {**program.environment, **_OURS}.items() if value is not None}
-    asked = {
-        name: getattr(part, name)
-        for name in ("rank", "ranks", "store", "smallest", "largest", "factor", "most", "seconds")
-    }
-    told = json.dumps({**asked, "tests": list(part.tests), "timeout": min(part.timeout_s, MEET_S)})
+    asked = {name: getattr(part, name) for name in ("rank", "ranks", "store", "largest")}
+    told = json.dumps({**asked, **SIZES, "timeout": min(part.timeout_s, MEET_S)})
     words = ["-c", inspect.getsource(collectives), told]
     unit = ["systemd-run", "--quiet", "--pipe", "--wait", "--collect", f"--unit={UNIT}", f"--slice={SLICE}"]
     unit += [f"--property=RuntimeMaxSec={part.timeout_s:g}", f"--property=LimitMEMLOCK={request.memlock}"]

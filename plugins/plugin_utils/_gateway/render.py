@@ -18,7 +18,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import p
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall.port_filter import GATEWAY, slice_of
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import MODELS, Engine, Settings
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import (
+    BURST,
+    MODELS,
+    Engine,
+    Settings,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import templates
 
 ROLE = "gateway"
@@ -89,4 +94,4 @@ def error(message: str, kind: str, code: str, param: str | None = None) -> str:
 
 
 def _render(name: str, settings: Settings, **values: object) -> str:
-    return templates.render(ROLE, name, settings=settings, names=names, **values)
+    return templates.render(ROLE, name, settings=settings, names=names, burst=BURST, **values)

@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run import Part, Ready
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run import SMALLEST, Part, Ready
 
 GIB = 2**30
 # all_gather has what is sent beside what is received; torch, CUDA and NCCL's own buffers take about 3 GiB.
 COPIES = 2
 BESIDE = 4 * GIB
-SMALLEST = 2**20  # bytes
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,6 @@ def schedule(
                 rank=rank,
                 ranks=len(hosts),
                 store=store,
-                smallest=SMALLEST,
                 largest=largest,
                 timeout_s=timeout_s,
             )

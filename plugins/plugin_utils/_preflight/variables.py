@@ -56,6 +56,7 @@ _FIXED: Mapping[str, str] = {
     "fabric_bandwidth_port": "18515",
     "fabric_ipv6": "false",
     "gateway_burst": "100",
+    "gateway_limit_nofile": "16384",
     "observability_retention_gib": "10",
     "os_stabilization_earlyoom_percent": "3",
     "os_stabilization_hold_packages": "kernel, driver and NVIDIA packages",

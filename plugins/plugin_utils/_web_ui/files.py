@@ -29,6 +29,7 @@ LOOPBACK = "127.0.0.1"
 ENVIRONMENT = f"{paths.ETC}/web-ui.env"
 RUN = "/run/sparkmatrix-web-ui"
 IN_CONTAINER = "/data"  # where the data are there
+VENV = "/opt/sparkmatrix/web-ui"
 RUNTIMES = ("container", "venv")
 ROLES = ("pending", "user")
 _IMAGE = re.compile(r"[a-z0-9][a-z0-9._:/-]*(:[A-Za-z0-9_][A-Za-z0-9._-]*)?(@sha256:[0-9a-f]{64})?")
@@ -46,10 +47,7 @@ class Settings:
     runtime: str = "container"
     image: str = ""
     version: str = "0.12.4"
-    venv: str = "/opt/sparkmatrix/web-ui"
     port: int = ports.WEB_UI
-    data_dir: str = paths.WEB_UI
-    backup_dir: str = paths.WEB_UI_BACKUPS
     signup: bool = True
     default_role: str = "pending"
     memory_mib: int = 4096
@@ -147,13 +145,15 @@ def environment(settings: Settings, gateway: Gateway) -> dict[str, str]:
 def make(settings: Settings, gateway: Gateway, marks: str, image: str = "") -> Made:
     """``marks``: what changes with keys and release, so that the page starts anew with them. ``image``: its id, where
     the head has it."""
-    where = {"container": (IN_CONTAINER, "/tmp/static"), "venv": (settings.data_dir, f"{RUN}/static")}  # noqa: S108 - its own
+    where = {"container": (IN_CONTAINER, "/tmp/static"), "venv": (paths.WEB_UI, f"{RUN}/static")}  # noqa: S108 - its own
     data, static = where[settings.runtime]
     lines = {**environment(settings, gateway), "DATA_DIR": data, "STATIC_DIR": static}
     text = f"# {MANAGED}\n" + "".join(f"{name}={value}\n" for name, value in sorted(lines.items()))
     unit = f"{settings.runtime}.service.j2"
     values = {
         "settings": settings,
+        "data": paths.WEB_UI,
+        "venv": VENV,
         "names": names,
         "managed": MANAGED,
         "sandbox": unit_sandbox,

@@ -182,16 +182,16 @@ def test_a_run_that_died_before_the_reload_heals(fake: Fake) -> None:
 
 def test_a_changed_unit_needs_a_restart(fake: Fake) -> None:
     fake.apply()
-    assert fake.apply(limit_nofile=9999).action == "restarted"
-    assert fake.apply(limit_nofile=9999).action == "none"
+    assert fake.apply(port=443).action == "restarted"
+    assert fake.apply(port=443).action == "none"
     row = "7f00-7f01 r-xp 00000000 08:01 1234 {}\n"
     for mapped, action in (("/dev/zero (deleted)", "none"), (f"{names.NGINX} (deleted)", "restarted"),
                            ("/usr/lib/aarch64-linux-gnu/libssl.so.3 (deleted)", "restarted")):  # fmt: skip
         fake.write("/proc/77/maps", row.format(mapped))
-        assert fake.apply(check=True, limit_nofile=9999).action == action
+        assert fake.apply(check=True, port=443).action == action
     fake.path("/proc/77/maps").unlink()
     assert fake.log.count("service stopped") == 1
-    assert fake.apply(limit_nofile=9999).action == "none"
+    assert fake.apply(port=443).action == "none"
 
 
 def test_a_new_key_of_the_engine_is_taken_up(fake: Fake) -> None:
@@ -261,11 +261,13 @@ def test_a_configuration_that_nginx_does_not_accept(fake: Fake) -> None:
     before = fake.tree()
     fake.refuse = {"/usr/sbin/nginx -t": "emerg: no"}
     with pytest.raises(SparkError, match="nginx does not accept the configuration: emerg: no"):
-        fake.apply(burst=7)
+        fake.apply(requests_per_minute=7)
     assert fake.tree() == before
 
 
-@pytest.mark.parametrize(("change", "verb"), [({"burst": 7}, "reload-or-restart"), ({"limit_nofile": 9999}, "restart")])
+@pytest.mark.parametrize(
+    ("change", "verb"), [({"requests_per_minute": 7}, "reload-or-restart"), ({"port": 443}, "restart")]
+)
 def test_a_configuration_that_does_not_come_up_is_taken_back(fake: Fake, change: dict[str, int], verb: str) -> None:
     fake.apply()
     before = fake.tree()

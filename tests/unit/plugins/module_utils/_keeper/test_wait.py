@@ -104,18 +104,6 @@ def test_an_engine_that_was_stopped_is_not_waited_for(monkeypatch, key_file):
     assert result["msg"] == "sparkmatrix-keeper.service: Stopped by stop.yml at t, run by anna. Start it."
 
 
-def test_probe_waits_for_the_keeper(monkeypatch, key_file, tmp_path):
-    asked = keeper_waits(monkeypatch)
-    monkeypatch.setattr(wait, "Store", lambda instance="": Store(str(tmp_path), instance))
-    Store(str(tmp_path), "chat").write(print, start_parts={"other": 9.0, "memory": 0.5})
-    with fake_engine() as engine:
-        result, failed = probe(engine, key_file, keeper=True, service="chat", ready_timeout=9)
-    assert not failed
-    assert result["ready"]
-    assert result["start_parts"] == {"memory": 0.5, "other": 9.0}
-    assert asked == [(9, "chat", 0, wait.Part())]
-
-
 def test_probe_waits_in_parts(monkeypatch, key_file):
     part = wait.Part("loading: x", 60.0, 0.0, 1)
     asked = keeper_waits(monkeypatch, part)
@@ -125,15 +113,21 @@ def test_probe_waits_in_parts(monkeypatch, key_file):
     assert asked[0][2:] == (60, wait.Part(waited_s=30, failures=1))
 
 
-def test_probe_reads_the_description(monkeypatch, key_file, tmp_path):
+def test_a_service_is_asked_by_its_description(monkeypatch, key_file, tmp_path):
     asked = keeper_waits(monkeypatch)
+    monkeypatch.setattr(wait, "Store", lambda instance="": Store(str(tmp_path), instance))
+    Store(str(tmp_path), "chat").write(print, start_parts={"other": 9.0, "memory": 0.5})
     path = tmp_path / "engine-chat.json"
     with fake_engine() as engine:
         described = {"host": "127.0.0.1", "port": engine.port, "model": MODEL, "key_file": key_file}
         path.write_text(json.dumps({**described, "instance": "chat"}))
-        result, failed = run_call("engine_probe", {"description": str(path), "keeper": True})
+        request = {"description": str(path), "keeper": True, "ready_timeout": 9, "expected": [12, 41]}
+        result, failed = run_call("engine_probe", request)
     assert not failed and result["ready"]
-    assert asked[0][1] == "chat"
+    assert result["start_parts"] == {"memory": 0.5, "other": 9.0}
+    assert asked == [(9, "chat", 0, wait.Part())]
+    assert Store(str(tmp_path), "chat").verified().low == 12.0
+    assert wait.Request(description=str(path)).watched == "sparkmatrix-engine-chat.service"
     result, failed = run_call("engine_probe", {"description": str(tmp_path / "none"), "keeper": True})
     assert failed and "no engine serves" in result["msg"]
     assert run_module(engine_probe, {})[1], "a model or a description"

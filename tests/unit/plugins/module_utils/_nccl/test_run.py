@@ -34,7 +34,7 @@ ENVIRONMENT = {"NCCL_NET": "IB", "NCCL_DEBUG": "WARN", "NCCL_DEBUG_FILE": "/tmp/
 VENV = Program("/opt/sparkmatrix/engine/bin/python", environment=ENVIRONMENT, home="/var/lib/sparkmatrix/home")
 MOUNTS = (Mount("/a", "/b", True, ""), Mount("/c", "/d", False, ""))
 PLAN = node_plans(2)["spark1"]
-PART = Part(0, 2, "192.168.100.10:29562", 2**20, 2**32, 600)
+PART = Part(0, 2, "192.168.100.10:29562", 2**32, 600)
 ASKED = Request(PLAN, PART)
 TOLD = {
     **{"rank": 0, "ranks": 2, "store": "192.168.100.10:29562", "smallest": 2**20, "largest": 2**32, "factor": 4},

@@ -28,7 +28,7 @@ def scheduled(count: int = 2, ready: Any = None, **changes: Any) -> Schedule:
 
 
 def test_one_rank_on_each_machine_that_meet_at_the_head() -> None:
-    part = Part(0, 2, f"{FACTS['spark1'].cluster_address}:29562", 2**20, 4 * GIB, 600)
+    part = Part(0, 2, f"{FACTS['spark1'].cluster_address}:29562", 4 * GIB, 600)
     assert scheduled() == Schedule({"spark1": part, "spark2": replace(part, rank=1)})
 
 

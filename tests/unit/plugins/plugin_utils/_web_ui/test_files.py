@@ -51,8 +51,7 @@ def test_it_starts_anew_with_keys_image_settings_and_nothing_else():
         )
     }
     assert len(hashes) == 5
-    again = files.make(replace(CONTAINER, backup_dir="/srv/backups"), GATEWAY, "one")
-    assert again.hash == files.make(CONTAINER, GATEWAY, "one").hash
+    assert files.make(CONTAINER, GATEWAY, "one").hash in hashes
 
 
 def test_an_image_is_named_as_the_nodes_know_it_and_never_fetched_by_the_unit():
