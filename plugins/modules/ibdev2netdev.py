@@ -166,7 +166,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import (
-    Absence,
+    Rdma,
     RdmaPort,
     cages,
     explain_absence,
@@ -205,11 +205,11 @@ def main() -> None:
         command = sysfs.use_command(wanted["source"], root, tool, "ibdev2netdev")
         ports = run_tool(module, tool) if command else read(root)
         listed = select(ports, wanted["driver"], wanted["state"], wanted["name"])
-        absence = None
+        absence = Rdma()
         if not ports:
             absence = explain_absence(root)
         elif not listed:
-            absence = Absence("filtered", f"The filter matches none of the {len(ports)} RDMA port(s).")
+            absence = Rdma(reason="filtered", message=f"The filter matches none of the {len(ports)} RDMA port(s).")
     except SparkError as exc:
         module.fail_json(msg=str(exc))
     module.exit_json(
@@ -217,8 +217,8 @@ def main() -> None:
         devices=[port.as_dict() for port in listed],
         cages=[cage.as_dict() for cage in cages(ports)],
         source="command" if command else "sysfs",
-        reason=absence.reason if absence else None,
-        message=absence.message if absence else None,
+        reason=absence.reason,
+        message=absence.message,
     )
 
 

@@ -141,8 +141,8 @@ class Figures:
         return values.get((host, device), values.get(device))
 
     def _outcome(self, host: str, part: Part, together: bool) -> dict[str, Any]:
-        common = {"slot": part.slot, "role": part.role, "test": part.test, "rail": part.rail, "peer": part.peer}
-        common |= {"device": part.device, "rdma_mtu": self.rdma_mtu, "cause": "", "reason": None, "remedy": None}
+        common = {"slot": part.slot, "rail": part.rail, "rdma_mtu": self.rdma_mtu}
+        common |= {"cause": "", "reason": None, "remedy": None}
         failed = self._of(self.failed, host, part.device) or self._of(self.failed, part.peer, part.device)
         if failed:
             return {**common, "value": None, "rdma_mtu": None, **failed}

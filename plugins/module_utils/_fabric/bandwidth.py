@@ -29,7 +29,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
     Count,
     Flag,
-    Host,
     Number,
     Octet,
     RdmaDevice,
@@ -145,15 +144,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How it went on this node. ``value`` is None when there is no result; ``reason`` and ``remedy`` then say why, and
-    ``cause`` where it is one that has a name."""
+    """How the part of this slot and rail went on this node. ``value`` is None when there is no result; ``reason`` and
+    ``remedy`` then say why, and ``cause`` where it is one that has a name."""
 
     slot: Count
-    role: Word
-    test: Word
     rail: Octet
-    peer: Host
-    device: RdmaDevice
     value: Optional[Number] = None  # Gb/s; microseconds of the latency
     rdma_mtu: Optional[Count] = None
     cause: WordOrEmpty = ""
@@ -224,7 +219,7 @@ def measure(
             continue
         with ThreadPoolExecutor(len(together)) as pool:
             found = list(pool.map(lambda test: _one(test, duration_s, wait_s, machine, runner), together))
-        broken |= {one.rail for one in found if one.reason is not None}
+        broken |= {outcome.rail for outcome in found if outcome.reason is not None}
         outcomes += found
     counted = {name: counters.added(before[name], _counters(end, machine)) for name, end in ends.items()}
     return Measured(tuple(outcomes), idle, counted, round(machine.clock() - began, 1))
@@ -263,18 +258,17 @@ def _refused(done: Completed) -> bool:
 
 
 def _outcome(test: Part, done: Completed, duration_s: int) -> Outcome:
-    common = (test.slot, test.role, test.test, test.rail, test.peer, test.device)
     if done.rc == 0:
         try:
             report = perftest.parse(done.out)
-            return Outcome(*common, _value(test, report, duration_s), report.rdma_mtu)
+            return Outcome(test.slot, test.rail, _value(test, report, duration_s), report.rdma_mtu)
         except SparkError as exc:
             if test.role == "server":  # some versions print the result on the client only
-                return Outcome(*common)
+                return Outcome(test.slot, test.rail)
             cause, reason, remedy = _without_result(test, done.out, exc.found)
     else:
         cause, reason, remedy = _explain(test, done)
-    return Outcome(*common, cause=cause, reason=reason, remedy=remedy)
+    return Outcome(test.slot, test.rail, cause=cause, reason=reason, remedy=remedy)
 
 
 def _without_result(test: Part, text: str, found: str) -> tuple[str, str, str]:

@@ -162,14 +162,6 @@ class Cage:
         }
 
 
-@dataclass(frozen=True)
-class Absence:
-    """Why there is nothing to list: ``reason`` for programs, ``message`` for people."""
-
-    reason: str
-    message: str
-
-
 def _devices(value: Any) -> tuple[RdmaPort, ...]:
     if not isinstance(value, (list, tuple)):
         raise ValueError(f"is {value!r:.60}, not a list")
@@ -410,11 +402,15 @@ def select(
     ]
 
 
-def explain_absence(sysfs_root: Path = Path("/sys")) -> Absence:
+def _absent(reason: str, message: str) -> Rdma:
+    return Rdma((), message, reason)
+
+
+def explain_absence(sysfs_root: Path = Path("/sys")) -> Rdma:
     """Why no RDMA device was found: ``driver_not_loaded``, ``nic_removed``, ``class_missing`` or ``not_listed``."""
     devices = sysfs.names(sysfs_root / "class/infiniband")
     if devices:
-        return Absence(
+        return _absent(
             "not_listed",
             f"The kernel has the RDMA device(s) {', '.join(devices)}, but the tool lists none: it only knows NVIDIA "
             "adapters. Use source: sysfs.",
@@ -425,13 +421,13 @@ def explain_absence(sysfs_root: Path = Path("/sys")) -> Absence:
         if sysfs.read_text(sysfs_root / "bus/pci/devices" / address / "vendor") == NVIDIA_NETWORK_VENDOR
     ]
     if functions:
-        return Absence(
+        return _absent(
             "driver_not_loaded",
             f"The NVIDIA network function(s) {', '.join(functions)} are on the PCI bus, but no driver has registered "
             "an RDMA device. Load it (modprobe mlx5_ib) and look for mlx5 messages in dmesg.",
         )
     if devices is not None or _removes_nics(sysfs_root):
-        return Absence(
+        return _absent(
             "nic_removed",
             "No NVIDIA network function is on the PCI bus. A DGX Spark removes all four of them 5 to 20 seconds after "
             "boot when no QSFP cable is plugged. Power off both machines, plug the cable at both ends, then switch "
@@ -439,7 +435,7 @@ def explain_absence(sysfs_root: Path = Path("/sys")) -> Absence:
             "If the cable is in, and they are removed all the same, switch the hot-plug feature off (sudo mv "
             "/etc/nvidia/cx7-hotplug-enabled /etc/nvidia/cx7-hotplug-disabled) and reboot with the cable in.",
         )
-    return Absence(
+    return _absent(
         "class_missing",
         f"{sysfs_root / 'class/infiniband'} does not exist and there is no NVIDIA network function on the PCI bus: "
         "this kernel has no RDMA device and no sign that one was ever there.",

@@ -18,7 +18,6 @@ from typing import Optional
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, Completed, Runner, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
-    Count,
     Flag,
     Host,
     Ipv4,
@@ -59,7 +58,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Probe:
-    """How it went. ``cause``: ``mtu_local``, ``mtu_path``, ``no_address``, ``unreachable``, ``silent`` or ``failed``;
+    """How it went. ``cause``: ``wrong_mtu``, ``no_address``, ``unreachable``, ``silent`` or ``failed``;
     None when ok."""
 
     rail: Octet
@@ -68,7 +67,6 @@ class Probe:
     address: Ipv4
     ok: Flag
     rtt_ms: Optional[Number] = None
-    attempts: Count = 1
     cause: Optional[Word] = None
     reason: Optional[Words] = None
     remedy: Optional[Words] = None
@@ -175,21 +173,18 @@ def probe(
     deadline = clock() + timeout_s
 
     def one(path: Path) -> Probe:
-        attempts = 0
+        ends = (path.rail, path.peer, path.source, path.address)
         while True:
-            attempts += 1
             big = runner(argv(path, path.mtu - HEADERS))
             if big.rc == 0:
-                rtt = parse_rtt(big.out)
-                return Probe(path.rail, path.peer, path.source, path.address, True, rtt, attempts)
+                return Probe(*ends, True, parse_rtt(big.out))
             if big.rc == NOT_FOUND:
                 raise SparkError("there is no program 'ping'", "", "Install iputils-ping")
             if clock() >= deadline:
                 break
             sleep(PAUSE_S)
-        small = runner(argv(path, SMALL))
-        cause, reason, remedy = _explain(path, big, small)
-        return Probe(path.rail, path.peer, path.source, path.address, False, None, attempts, cause, reason, remedy)
+        cause, reason, remedy = _explain(path, big, runner(argv(path, SMALL)))
+        return Probe(*ends, False, cause=cause, reason=reason, remedy=remedy)
 
     if not paths:
         return []

@@ -152,10 +152,9 @@ def rdma(machine: Machine) -> Rdma:
     """From sysfs alone."""
     try:
         ports = ibdev2netdev.read(machine.sysfs)
-        absence = None if ports else ibdev2netdev.explain_absence(machine.sysfs)
+        return Rdma(tuple(ports)) if ports else ibdev2netdev.explain_absence(machine.sysfs)
     except SparkError as exc:
         return Rdma(reason="unreadable", message=str(exc))
-    return Rdma(tuple(ports), absence.message, absence.reason) if absence else Rdma(tuple(ports))
 
 
 def driver_version(text: str | None) -> str | None:

@@ -117,7 +117,7 @@ def made(name: str, host: str, rank: int, count: int, options: Mapping[str, Any]
         return heard(host, options["nodes"])
     if name == "pings":
         fields = ("rail", "peer", "source", "address")
-        good = {"ok": True, "rtt_ms": 0.05, "attempts": 1, "cause": None, "reason": None, "remedy": None}
+        good = {"ok": True, "rtt_ms": 0.05, "cause": None, "reason": None, "remedy": None}
         return {"probes": [{**{key: path[key] for key in fields}, **good} for path in options["paths"]]}
     if name == "show_gids":
         return {"gids": node(host, rank)["gids"]}

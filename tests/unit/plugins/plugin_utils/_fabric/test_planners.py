@@ -99,8 +99,6 @@ def test_what_no_module_of_ours_returns_is_named() -> None:
 
 # --- the measurement
 
-CLIENT = {"role": "client", "test": "write", "peer": "spark1", "device": "rocep1s0f0"}
-
 
 def planned() -> dict[str, Any]:
     made = plan("fabric", {"nodes": NODES}, sparks=list(NODES), topology="direct")
@@ -116,7 +114,7 @@ def test_schedule_and_judge() -> None:
     assert [len(made["rounds"][0][host]) for host in ("spark1", "spark2")] == [2, 2]
 
     def judged(*rates: float) -> dict[str, Any]:
-        outcomes = [{**CLIENT, "slot": slot, "rail": slot, "value": rate} for slot, rate in enumerate(rates)]
+        outcomes = [{"slot": slot, "rail": slot, "value": rate} for slot, rate in enumerate(rates)]
         told = {"spark1": {"results": [{"outcomes": []}]}, "spark2": {"results": [{"outcomes": outcomes}]}}
         bare: dict[str, Any] = {"looks": {host: {} for host in facts["facts"]}}
         return plan("bandwidth_verdict", facts | bare | pings | {"measured": told}, schedule=made)
@@ -135,7 +133,7 @@ def test_a_limit_of_the_user_counts() -> None:
     facts = {"facts": planned()["facts"]}
     looks = {"looks": {host: {**READY, "gids": []} for host in facts["facts"]}}
     made = plan("bandwidth", facts | looks)
-    outcomes = [{**CLIENT, "slot": slot, "rail": slot, "value": 60.0} for slot in (0, 1)]
+    outcomes = [{"slot": slot, "rail": slot, "value": 60.0} for slot in (0, 1)]
     told = {"spark1": {"results": []}, "spark2": {"results": [{"outcomes": outcomes}]}}
     rest = {"measured": told, "looks": {host: {} for host in told}, "pings": {host: {} for host in told}}
     judged = plan("bandwidth_verdict", facts | rest, schedule=made, limits={"half_good_gbps": 50})

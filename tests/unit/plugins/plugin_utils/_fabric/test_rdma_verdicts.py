@@ -407,7 +407,8 @@ def test_the_record_has_the_slower_direction_of_each_half() -> None:
     facts = fabric(2)
     made = scheduled(facts)
     answers = Figures(alone={A: 104.0}).answers(facts, made)
-    next(o for o in answers["spark2"][0]["outcomes"] if o["test"] == "write" and o["device"] == B)["value"] = 95.0
+    slot = next(part.slot for part in made.rounds[0]["spark2"] if (part.test, part.device) == ("write", B))
+    next(outcome for outcome in answers["spark2"][0]["outcomes"] if outcome["slot"] == slot)["value"] = 95.0
     found = judge.judge(made, judge.Seen(facts, dict.fromkeys(facts, look()), answered(answers), limits()))
     assert judge.kept(found, facts) == {
         host: [
