@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-import pwd
 import re
 import shutil
 import tempfile
@@ -22,7 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, kinds, paths, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, is_account
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import Network, ssh_connection
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import management
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import on_disk
@@ -88,7 +87,7 @@ def look(machine: Machine, user: str, *, rotate: bool = False, check_mode: bool 
         ssh_ports=sorted(sshd.ports(machine)),
         network=management.read(machine),
         fact=on_disk(machine),
-        account=_exists(user),
+        account=is_account(user),
         jail=machine.exists(managed_settings.record_path(fail2ban.SETTINGS)),
     )
     found.public_key = "" if rotate and not check_mode else public_key(machine)
@@ -160,11 +159,3 @@ def host_keys(machine: Machine) -> list[str]:
             "there is no public host key", "/etc/ssh/ssh_host_*_key.pub", "Make the host keys: sudo ssh-keygen -A"
         )
     return found
-
-
-def _exists(user: str) -> bool:
-    try:
-        pwd.getpwnam(user)
-    except KeyError:
-        return False
-    return True

@@ -352,15 +352,10 @@ def _elsewhere(seen: os.stat_result, revision_: str, files: Mapping[str, _Files]
 # --- taking it away ---
 
 
-def remove(cache: Cache, name: str, revision_: str, dry_run: bool = False) -> int:
-    """A revision goes, and with it what no other one has. The bytes that this frees."""
+def remove(cache: Cache, name: str, revision_: str) -> None:
+    """A revision goes, and with it what no other one has."""
     check_revision(revision_)
     parts = cache.folder(name)
-    there = [one for one in _revisions(cache, name) if one.revision == revision_]
-    partial = sum(path.lstat().st_size for path in cache.partial(revision_).rglob("*") if not path.is_dir())
-    frees = sum(one.frees for one in there) + partial
-    if dry_run:
-        return frees
     place_of = Path(cache.home, *parts)
     snapshots = {
         one: _blobs_of(place_of / "snapshots" / one) for one in folders.names(cache.home, (*parts, "snapshots"))
@@ -381,7 +376,6 @@ def remove(cache: Cache, name: str, revision_: str, dry_run: bool = False) -> in
     for one in (f"{revision_}.json", f"{revision_}.state.json"):
         folders.remove(cache.home, _own(name), one)
     drop_partial(cache, revision_)
-    return frees
 
 
 def drop_partial(cache: Cache, revision_: str, blob: str = "") -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import c
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Flag, Word, WordOrEmpty, Words
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import is_account
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import model_files, plan_document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.model_files import Reply, Seen
 
@@ -158,7 +158,7 @@ def model(wanted: plan_document.Model, user: str, runner: Runner, brought: bool 
     name = wanted.name
     ask = (lambda *_asked: Reply(200)) if brought else None
     seen = model_files.look(name, wanted.revision, wanted.environment, ask)
-    if seen.where != model_files.FILES or seen.problem or wanted.contained or not _exists(user):
+    if seen.where != model_files.FILES or seen.problem or wanted.contained or not is_account(user):
         return seen
     place = Path(name)
     files = [path for pattern in ("*.json", "*.safetensors") for path in sorted(place.glob(pattern))] or [place]
@@ -170,12 +170,3 @@ def model(wanted: plan_document.Model, user: str, runner: Runner, brought: bool 
         problem=f"the service user {user} may not read {done.out.strip() or name}",
         remedy=f"Let it: sudo chmod -R o+rX {name}; the directories above need x for others, too",
     )
-
-
-def _exists(user: str) -> bool:
-    """In check mode it may be about to be made."""
-    try:
-        pwd.getpwnam(user)
-    except KeyError:
-        return False
-    return True

@@ -288,16 +288,14 @@ class Removal:
 
 @dataclass(frozen=True)
 class Removed:
-    """``freed``: bytes of models, or what removing them would free."""
-
     changed: kinds.Flag
-    freed: kinds.Count
 
 
 def remove(removal: Removal, check_mode: bool) -> Removed:
     """Revisions go with what no other revision has."""
     cache = Cache(removal.home)
-    freed = sum(caches.remove(cache, one.name, one.revision, check_mode) for one in removal.models)
+    for model in () if check_mode else removal.models:
+        caches.remove(cache, model.name, model.revision)
     for image in () if check_mode else removal.images:
         image_list.remove(image.id, image.names)
-    return Removed(bool(removal.models or removal.images), freed)
+    return Removed(bool(removal.models or removal.images))

@@ -48,12 +48,10 @@ _NAMED = 3
 
 @dataclass(frozen=True)
 class Choice:
-    """``paths``: the files to bring. ``left_out``: of each reason, how many bytes stay where they are. ``pickle``: the
-    weights can run programs of whoever made them."""
+    """``paths``: the files to bring. ``left_out``: of each reason, how many bytes stay where they are."""
 
     paths: tuple[str, ...]
     left_out: Mapping[str, int]
-    pickle: bool = False
 
 
 def choose(name: str, sizes: Mapping[str, int], indexes: Mapping[str, str], pickle: bool = False) -> Choice:
@@ -79,7 +77,7 @@ def choose(name: str, sizes: Mapping[str, int], indexes: Mapping[str, str], pick
     left_out: dict[str, int] = {}
     for path in sorted(set(sizes) - set(chosen)):
         left_out[reasons[path]] = left_out.get(reasons[path], 0) + sizes[path]
-    return Choice(chosen, left_out, any(path.endswith(PICKLE) for path in wanted))
+    return Choice(chosen, left_out)
 
 
 def _reason(path: str, size: int) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import pwd
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -101,6 +102,15 @@ class Machine:
 
     def unit(self, name: str) -> Unit:
         return systemd.unit(self.runner, name)
+
+
+def is_account(name: str) -> bool:
+    """In check mode one may be about to be made."""
+    try:
+        pwd.getpwnam(name)
+    except KeyError:
+        return False
+    return True
 
 
 def open_lock(path: str) -> int:

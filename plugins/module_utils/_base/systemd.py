@@ -32,7 +32,6 @@ _PROPERTIES = (
     "Slice",
     "Accept",
     "Listen",
-    "Wants",
     "CPUUsageNSec",
 )
 
@@ -61,7 +60,6 @@ class Unit:
     slice: str = ""
     accept: bool = False  # of a socket: one process per connection
     listen: tuple[str, ...] = ()  # of a socket: "[::]:22 (Stream)"
-    wants: tuple[str, ...] = ()
     cpu_ns: str = ""  # processor time used; not a number where it is not accounted
     running_hash: str | None = None  # of the process; read by _managed.service only
 
@@ -156,7 +154,6 @@ def _unit(name: str, block: Mapping[str, Sequence[str]]) -> Unit:
         slice=values.get("Slice", ""),
         accept=values.get("Accept") == "yes",
         listen=tuple(text for text in block.get("Listen", ()) if text),
-        wants=tuple(values.get("Wants", "").replace("\\\\", "\\").split()),
         cpu_ns=values.get("CPUUsageNSec", ""),
     )
 

@@ -73,7 +73,6 @@ class Reading:
     apt: bool = True
     nvidia_driver: bool = False
     clock_synchronized: bool | None = None  # None: not known
-    default_target: str = ""
     reboot_required: bool = False
 
     def unit(self, name: str) -> Unit:
@@ -152,7 +151,6 @@ class Reader:
             apt=machine.exists("/etc/apt"),
             nvidia_driver=machine.exists("/proc/driver/nvidia/version"),
             clock_synchronized=self.clock(),
-            default_target=self.lines("systemctl", "get-default").strip(),
             reboot_required=machine.exists("/run/reboot-required"),
         )
 

@@ -56,7 +56,6 @@ class Member:
 class Change:
     joins: tuple[str, ...]
     replaced: tuple[str, ...]
-    departed: tuple[str, ...]  # names that members still know, and the inventory does not
     findings: tuple[Finding, ...]
     summary: tuple[str, ...]
 
@@ -129,7 +128,6 @@ def compare(
     known = {name for one in members.values() for name in one.known}
     joins = tuple(host for host in members if host not in known)
     replaced = tuple(host for host in members if _is_another(host, members))
-    departed = tuple(sorted(known - {*members, *also}))
     findings = []
     if change != "replace":
         findings = [
@@ -140,7 +138,7 @@ def compare(
             )
             for host in replaced
         ]
-    gone = [name for name in departed if name not in leaving]
+    gone = sorted(known - {*members, *also, *leaving})
     if change != "remove" and gone:
         findings.append(
             Finding(
@@ -151,7 +149,7 @@ def compare(
                 severity="warning",
             )
         )
-    return Change(joins, replaced, departed, tuple(findings), _summary(members, leaving, joins, replaced, gone))
+    return Change(joins, replaced, tuple(findings), _summary(members, leaving, joins, replaced, gone))
 
 
 def _is_another(host: str, members: Mapping[str, Member]) -> bool:
