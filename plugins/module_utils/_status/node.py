@@ -12,9 +12,9 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, Optional
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run_limited
@@ -31,7 +31,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names as gateway_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status as keeper_status
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store, Verified
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.status import Served
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import screen
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import store as verdict_store
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import FAIL, together
@@ -77,7 +78,7 @@ class Gateway:
     answers: bool = False
     problem: str = ""
     certificate_until: str = ""  # empty without TLS
-    endpoints: Sequence[str] = ()
+    endpoints: tuple[str, ...] = ()
 
     @property
     def line(self) -> str:
@@ -96,78 +97,118 @@ class Asked:
     token: Callable[[Description], Any] = lambda told: probe.ask(
         probe.target_of(told), probe.Question(timeout_s=TOKEN_S)
     )
-    keeper: Callable[..., dict[str, Any]] = keeper_status.collect
+    keeper: Callable[..., Served] = keeper_status.collect
     root: bool = field(default_factory=lambda: os.geteuid() == 0)
     now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)
 
 
-def collect(asked: Asked, service: str = "", here: bool = False) -> dict[str, Any]:
-    """The document of ``--json``. Raises :class:`SparkError` where nothing of the engine is on this node."""
+@dataclass(frozen=True)
+class Ray:
+    nodes: int
+    running: int
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """Of the node that is asked, in lines for people."""
+
+    wrong: bool = False
+    lines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LastRun:
+    """The last verdicts that the node keeps. ``failed``: the first failed checks."""
+
+    time: str = ""
+    playbook: str = ""
+    outcome: str = ""
+    counted: str = ""
+    failed: tuple[str, ...] = ()
+    problem: str = ""
+
+    @property
+    def lines(self) -> list[str]:
+        return [self.problem or f"{self.time}, {self.playbook}.yml: {self.counted}", *self.failed]
+
+
+@dataclass(frozen=True)
+class Status:
+    """The document of ``--json``, which also goes to the controller. ``problem``: why there is none.
+
+    ``is_head``: whether a keeper is here. ``ray``: None where no node should run one, or not every node was asked.
+    """
+
+    schema: int = SCHEMA_VERSION
+    time: str = ""
+    serving: bool = False
+    head: str = ""
+    is_head: bool = False
+    services: Mapping[str, Served] = field(default_factory=dict)
+    nodes: tuple[Node, ...] = ()
+    ray: Optional[Ray] = None
+    fabric: Fabric = Fabric()
+    gateway: Optional[Gateway] = None
+    verdict: Optional[LastRun] = None
+    problem: str = ""
+
+    @property
+    def own(self) -> dict[str, Served]:
+        """Services whose keeper is here."""
+        return {name: service for name, service in self.services.items() if service.unit}
+
+
+def collect(asked: Asked, service: str = "", here: bool = False) -> Status:
+    """Raises :class:`SparkError` where nothing of the engine is on this node."""
     root = asked.machine.root
     if service:
         told = {service: engine_json.read(asked.machine.real(Names(service).description))}
     else:
         told = engine_json.here(root)
     services = {name: _service(asked, name) for name in ([service] if service else keeper_status.kept(root))}
-    if not told and not any(one.get("unit") for one in services.values()):
+    if not told and not any(service.unit for service in services.values()):
         raise SparkError("no engine is set up on this node", paths.ETC, "Ask on the head (spark_rank 0)")
     fabric, word = _fabric(asked)
     nodes = _nodes(asked, told, here, word)
-    services = _doubted(asked, told, services, nodes)
-    gateway = _gateway(asked)
+    services = {name: _doubted(asked, name, told.get(name), service, nodes) for name, service in services.items()}
     first = next(iter(told.values()), None)
-    return {
-        "schema": SCHEMA_VERSION,
-        "time": asked.now().isoformat(timespec="seconds"),
-        "serving": bool(services) and all(one["serving"] for one in services.values()),
-        "head": first.ordered[0].host if first else "",
-        "is_head": any(one.get("unit") for one in services.values()),
-        "services": services,
-        "nodes": [document.plain(node) for node in nodes],
-        "ray": _ray(nodes),
-        "fabric": fabric,
-        "gateway": document.plain(gateway) if gateway else None,
-        "verdict": _verdict(asked),
-    }
+    return Status(
+        time=asked.now().isoformat(timespec="seconds"),
+        serving=bool(services) and all(service.serving for service in services.values()),
+        head=first.ordered[0].host if first else "",
+        is_head=any(service.unit for service in services.values()),
+        services=services,
+        nodes=tuple(nodes),
+        ray=_ray(nodes),
+        fabric=fabric,
+        gateway=_gateway(asked),
+        verdict=_last_run(asked),
+    )
 
 
-def _service(asked: Asked, name: str) -> dict[str, Any]:
-    store, unit = Store(asked.machine.root, name), Names(name).keeper
+def _service(asked: Asked, name: str) -> Served:
+    unit = Names(name).keeper
     try:
-        found = asked.keeper(store, asked.machine.runner, unit=unit)
+        return asked.keeper(Store(asked.machine.root, name), asked.machine.runner, unit=unit)
     except SparkError as exc:
         state = asked.machine.unit(unit)
         if not state.exists:  # the keeper is on the head of the service
-            return {"serving": False, "answers": None, "problem": str(exc), "history": []}
-        return {
-            "unit": unit,
-            "running": state.running,
-            "serving": False,
-            "answers": None,
-            "problem": ROOT,
-            "history": [],
-        }
-    verified = store.verified()
-    return {**found, "verified": document.plain(verified) if verified else None}
+            return Served(problem=str(exc))
+        return Served(unit=unit, running=state.running, problem=ROOT)
 
 
-def _doubted(
-    asked: Asked, told: Mapping[str, Description], services: Mapping[str, dict[str, Any]], nodes: Sequence[Node]
-) -> dict[str, dict[str, Any]]:
+def _doubted(asked: Asked, name: str, told: Description | None, service: Served, nodes: Sequence[Node]) -> Served:
     """A service of which a node is silent is believed with a token only: all its ranks have to work for one."""
     silent = {node.host for node in nodes if not node.answers and node.problem not in (ROOT, NOT_ASKED)}
-    made = dict(services)
-    for name, one in services.items():
-        ranks = [member.host for member in told[name].ordered if member.ranks] if name in told else []
-        lost = [host for host in ranks if host in silent]
-        if not one["serving"] or not lost:
-            continue
-        try:
-            asked.token(told[name])
-        except SparkError as exc:
-            problem = f"{', '.join(lost)} is silent, and no token came: {exc}"
-            made[name] = {**one, "serving": False, "answers": False, "problem": problem}
-    return made
+    lost = [member.host for member in (told.ordered if told else ()) if member.ranks and member.host in silent]
+    if not service.serving or not told or not lost:
+        return service
+    try:
+        asked.token(told)
+    except SparkError as exc:
+        problem = f"{', '.join(lost)} is silent, and no token came: {exc}"
+        return replace(service, serving=False, answers=False, problem=problem)
+    return service
 
 
 # -- nodes ------------------------------------------------------------------------------------------------------------
@@ -217,25 +258,24 @@ def _other(asked: Asked, host: str, here: bool) -> Node:
     return Node(host, True, "", units, round(report.available / GIB, 1), word)
 
 
-def _fabric(asked: Asked) -> tuple[dict[str, Any], str]:
+def _fabric(asked: Asked) -> tuple[Fabric, str]:
     """Of this node, and in a word. Changes that wait and the port filter are shown to root alone."""
     if not asked.root:
-        return {"wrong": True, "lines": [ROOT]}, ""
+        return Fabric(True, (ROOT,)), ""
     try:
         found = fabric_status.read(asked.machine)
     except (SparkError, OSError) as exc:
-        return {"wrong": True, "lines": [str(exc)]}, "drifted"
-    return {"wrong": found.wrong, "lines": found.lines}, found.word
+        return Fabric(True, (str(exc),)), "drifted"
+    return Fabric(found.wrong, tuple(found.lines)), found.word
 
 
-def _ray(nodes: Sequence[Node]) -> dict[str, int] | None:
-    """None where no node should run one, or not every node was asked."""
+def _ray(nodes: Sequence[Node]) -> Ray | None:
     if any(node.problem in (ROOT, NOT_ASKED) for node in nodes):
         return None
     states = [node.units.get(engine_names.RAY_UNIT, "") for node in nodes]
     if not any(states):
         return None
-    return {"nodes": len(nodes), "running": states.count("active")}
+    return Ray(len(nodes), states.count("active"))
 
 
 # -- gateway ----------------------------------------------------------------------------------------------------------
@@ -273,68 +313,53 @@ def _until(asked: Asked) -> str:
     return f"{end.date().isoformat()} ({days} days{', renew it: run the gateway layer' if days < 30 else ''})"
 
 
-def _verdict(asked: Asked) -> dict[str, Any] | None:
-    """Of the last run that is kept here, which is on the cluster's head; None where there is none, or without root."""
+def _last_run(asked: Asked) -> LastRun | None:
+    """None where there is none, or without root."""
     runs, refused = verdict_store.read(1, asked.machine.root) if asked.root else ([], [])
     if refused:
-        return {"problem": refused[0]}
-    return (
-        {
-            "time": runs[0].at,
-            "playbook": runs[0].playbook,
-            "outcome": runs[0].outcome,
-            "counted": runs[0].counted,
-            "failed": [
-                f"{where}: {one.found}" for where, one in together(v for v in runs[0].verdicts if v.outcome == FAIL)
-            ][:SHOWN],
-        }
-        if runs
-        else None
-    )
+        return LastRun(problem=refused[0])
+    for run in runs:
+        failed = together(verdict for verdict in run.verdicts if verdict.outcome == FAIL)
+        shown = tuple(f"{where}: {verdict.found}" for where, verdict in failed[:SHOWN])
+        return LastRun(run.at, run.playbook, run.outcome, run.counted, shown)
+    return None
 
 
 # -- for people -------------------------------------------------------------------------------------------------------
 
 
-def text(found: Mapping[str, Any]) -> str:
+def text(found: Status) -> str:
     lines: list[str] = []
-    for name, one in found["services"].items():
-        lines += service_lines(name or "engine", one, found)
-    lines += _block("nodes", [Node(**node).line for node in found["nodes"]])
-    if found["ray"]:
-        lines += _block("ray", [f"{found['ray']['running']} of {found['ray']['nodes']} nodes"])
-    lines += _block("fabric", [line.removeprefix("fabric: ") for line in found["fabric"]["lines"]])
-    if found["gateway"]:
-        lines += _block("gateway", [Gateway(**found["gateway"]).line])
-    for one in found["services"].values():
-        lines += _block("verified", [verified(one)]) if one.get("unit") and "verified" in one else []
-    if found.get("verdict"):
-        lines += _block("verdict", verdict(found["verdict"]))
+    for name, service in found.services.items():
+        lines += service_lines(name, service, found)
+    lines += _block("nodes", [node.line for node in found.nodes])
+    if found.ray:
+        lines += _block("ray", [f"{found.ray.running} of {found.ray.nodes} nodes"])
+    lines += _block("fabric", [line.removeprefix("fabric: ") for line in found.fabric.lines])
+    if found.gateway:
+        lines += _block("gateway", [found.gateway.line])
+    for service in found.own.values():
+        lines += _block("verified", [verified(service)]) if service.problem != ROOT else []
+    if found.verdict:
+        lines += _block("verdict", found.verdict.lines)
     return "\n".join(lines)
 
 
-def verdict(last: Mapping[str, Any]) -> list[str]:
-    if "problem" in last:
-        return [last["problem"]]
-    first = f"{last['time']}, {last['playbook']}.yml: {last['counted']}"
-    return [first, *last["failed"]]
-
-
-def verified(service: Mapping[str, Any]) -> str:
-    note = service.get("verified")
+def verified(service: Served) -> str:
+    note = service.verified
     if not note:
         return "never: ansible-playbook verify.yml"
-    known = Verified(**note)
-    expected = f"; the plan expects {known.low:.0f} to {known.high:.0f}" if known.high else ""
-    return f"{known.time}, {known.model}: {known.measured}{expected}"
+    expected = f"; the plan expects {note.low:.0f} to {note.high:.0f}" if note.high else ""
+    return f"{note.time}, {note.model}: {note.measured}{expected}"
 
 
-def service_lines(label: str, one: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
-    if not one.get("unit"):
-        return _block(label, [f"its keeper is on the head, {found['head']}: ask there"])
-    if "phase" not in one and "returns" not in one:
-        return _block(label, [f"{one['unit']} {'runs' if one['running'] else 'does not run'}; {one['problem']}"])
-    return _block(label, keeper_status.text(one).splitlines())
+def service_lines(name: str, service: Served, found: Status) -> list[str]:
+    label = name or "engine"
+    if not service.unit:
+        return _block(label, [f"its keeper is on the head, {found.head}: ask there"])
+    if service.problem == ROOT:
+        return _block(label, [f"{service.unit} {'runs' if service.running else 'does not run'}; {ROOT}"])
+    return _block(label, keeper_status.text(service).splitlines())
 
 
 def _block(label: str, lines: Sequence[str]) -> list[str]:
@@ -344,9 +369,9 @@ def _block(label: str, lines: Sequence[str]) -> list[str]:
 # -- sparkmatrix status -----------------------------------------------------------------------------------------------
 
 
-def code(found: Mapping[str, Any]) -> int:
-    """For monitoring: 0 it serves, 1 it does not, 3 it answers and nobody looks after it. 2 is a wrong option."""
-    codes = {keeper_status.code(one) for one in found["services"].values()}
+def code(found: Status) -> int:
+    """For monitoring: that of the worst service (:attr:`Served.code`)."""
+    codes = {service.code for service in found.services.values()}
     return 1 if 1 in codes else max(codes)
 
 
@@ -363,5 +388,7 @@ def run(arguments: argparse.Namespace) -> int:
         engine_rank.say(json.dumps({"schema": SCHEMA_VERSION, "problem": str(exc)}) if arguments.json else str(exc))
         return 1
     said = text(found)
-    engine_rank.say(json.dumps(found) if arguments.json else screen.paint(said) if screen.coloured() else said)
+    engine_rank.say(
+        json.dumps(document.plain(found)) if arguments.json else screen.paint(said) if screen.coloured() else said
+    )
     return code(found)

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Flag, Plain
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot import full
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot.snapshot import Snapshot
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import node as cluster_status
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status.node import Status
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Request(full.Request):
 
 @dataclass(frozen=True)
 class Answer:
-    """``status``: what ``sparkmatrix status --json`` prints, or a ``problem``."""
+    """``status``: what ``sparkmatrix status --json`` prints."""
 
     snapshot: Snapshot
     status: Plain
@@ -35,5 +37,5 @@ def observation(request: Request, _check: bool) -> Answer:
     try:
         status = cluster_status.collect(cluster_status.Asked(), here=request.here)
     except SparkError as exc:
-        status = {"schema": cluster_status.SCHEMA_VERSION, "problem": str(exc)}
-    return Answer(full.read(Machine(), request), status)
+        status = Status(problem=str(exc))
+    return Answer(full.read(Machine(), request), document.plain(status))

@@ -5,15 +5,16 @@ cluster, as verdicts. Pure; the planner ``doctor`` hands them to the one that ma
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document as documents
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.status import Served
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot.snapshot import Snapshot
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import node as status_node
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status.node import Status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
     FAIL,
     UNKNOWN,
@@ -72,72 +73,46 @@ def _finding(finding: Mapping[str, Any], hosts: Sequence[str]) -> Iterator[Verdi
 # --- what the head says of the cluster
 
 
-def serving(answers: Mapping[str, cluster.Answer], head: str) -> Iterator[Verdict]:
-    answer = answers.get(head)
-    if answer is None:
+def serving(answers: Mapping[str, Status], head: str) -> Iterator[Verdict]:
+    status = answers.get(head)
+    if status is None:
         words = f"the head ({head}) was left out of this run (--limit), and nobody else tells of the cluster"
         yield unknown("status", "cluster", words, remedy="Run it without --limit")
         return
-    if answer.problem:
-        if NOT_SET_UP not in answer.problem:
-            yield unknown("status", "cluster", f"the head does not tell: {answer.problem}", [head])
-        else:
-            yield unknown("status", "cluster", "no engine is set up", [head])
+    if status.problem:
+        words = NOT_SET_UP if NOT_SET_UP in status.problem else f"the head does not tell: {status.problem}"
+        yield unknown("status", "cluster", words, [head])
         return
-    for host, one in answers.items():
-        for name, service in (one.document.get("services") or {}).items():
-            if service.get("unit"):
-                yield from _service(host, name, service, one.document)
-    for told in answer.document["nodes"]:
-        problem = str(told.get("problem") or "")
-        if not told.get("answers") and problem not in ("", status_node.ROOT, status_node.NOT_ASKED):
-            yield verdict(
-                "peers",
-                "node",
-                f"the head does not reach it over the nodes' own ssh: {problem}",
-                "peers_unreachable",
-                [str(told["host"])],
-            )
-    ray = answer.document["ray"]
-    if ray and ray["running"] < ray["nodes"]:
-        words = f"Ray runs on {ray['running']} of {ray['nodes']} nodes"
+    for host, told in answers.items():
+        for name, service in told.own.items():
+            yield _service(host, name, service, told)
+    for seen in status.nodes:
+        if not seen.answers and seen.problem not in ("", status_node.ROOT, status_node.NOT_ASKED):
+            words = f"the head does not reach it over the nodes' own ssh: {seen.problem}"
+            yield verdict("peers", "node", words, "peers_unreachable", [seen.host])
+    ray, gateway = status.ray, status.gateway
+    if ray and ray.running < ray.nodes:
+        words = f"Ray runs on {ray.running} of {ray.nodes} nodes"
         yield verdict("ray", "cluster", words, "ray_incomplete", [head], device="sparkmatrix-ray.service")
-    gateway = answer.document["gateway"]
-    if gateway and not gateway["answers"]:
-        yield verdict(
-            "gateway",
-            "service",
-            status_node.Gateway(**gateway).line,
-            "gateway_silent",
-            [head],
-            device="sparkmatrix-gateway.service",
-        )
+    if gateway and not gateway.answers:
+        unit = "sparkmatrix-gateway.service"
+        yield verdict("gateway", "service", gateway.line, "gateway_silent", [head], device=unit)
 
 
-def _service(host: str, name: str, service: Mapping[str, Any], document: Mapping[str, Any]) -> Iterator[Verdict]:
-    shown = status_node.service_lines(name or "engine", service, document)
-    lines = [strict.words(line[LABEL:]) for line in shown]
+def _service(host: str, name: str, service: Served, status: Status) -> Verdict:
+    lines = [strict.words(line[LABEL:]) for line in status_node.service_lines(name, service, status)]
     first = lines[0] if lines else ""
-    if service["serving"]:
-        speed = strict.words(f"; last verified {status_node.verified(service)}" if service.get("verified") else "")
-        words = first.removeprefix("serving: ") + speed
-        yield passed("serving", "service", words, [host], str(service["unit"]))
-        return
-    yield verdict(
-        "serving",
-        "service",
-        first or "it does not serve",
-        "not_serving",
-        [host],
-        device=str(service["unit"]),
-        evidence=lines,
-    )
+    if service.serving:
+        speed = strict.words(f"; last verified {status_node.verified(service)}" if service.verified else "")
+        return passed("serving", "service", first.removeprefix("serving: ") + speed, [host], service.unit)
+    words = first or "it does not serve"
+    return verdict("serving", "service", words, "not_serving", [host], device=service.unit, evidence=lines)
 
 
 # --- the planner
 
 
-Read = tuple[Snapshot, cluster.Answer]
+Read = tuple[Snapshot, Status]
 
 
 def read_observation(result: Any, host: str) -> Read | str:
@@ -151,7 +126,7 @@ def read_observation(result: Any, host: str) -> Read | str:
         answer = calls.read("observation", result, host)
     except SparkError as exc:
         return strict.words(str(exc)[: strict.MOST_WORDS])
-    return answer.snapshot, cluster.read({"stdout": json.dumps(answer.status)}, host)
+    return answer.snapshot, cluster.understood(answer.status)
 
 
 def machines(observed: Mapping[str, Snapshot]) -> list[Machine]:
@@ -170,7 +145,7 @@ def machines(observed: Mapping[str, Snapshot]) -> list[Machine]:
 def make(options: Options) -> dict[str, Any]:
     read: Mapping[str, Read | str] = options["observed"]
     observed = {host: one[0] for host, one in read.items() if not isinstance(one, str)}
-    answers = {host: cluster.Answer({}, one) if isinstance(one, str) else one[1] for host, one in read.items()}
+    answers = {host: Status(problem=one) if isinstance(one, str) else one[1] for host, one in read.items()}
     unreached = {
         host for one in options["findings"] if one["rule"] == "not_answering" for host in one["host"].split(", ")
     }

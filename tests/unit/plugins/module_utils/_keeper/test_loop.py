@@ -843,7 +843,7 @@ def test_status_tells_how_long(tmp_path, cluster):
         found = keeper_status.collect(
             cluster.store, runner(), wall=cluster.parts.wall, sign=alive, ask=lambda _name: ""
         )
-        return found["elapsed_s"], found["start_elapsed_s"], keeper_status.text(found).splitlines()[1]
+        return found.elapsed_s, found.start_elapsed_s, keeper_status.text(found).splitlines()[1]
 
     cluster.answers = False
     seen = []
@@ -861,7 +861,7 @@ def test_status_tells_how_long(tmp_path, cluster):
     assert start_elapsed is None and elapsed <= cluster.now - 60
     assert "this start" not in shown()[2]
     stopped = keeper_status.collect(cluster.store, runner(active="inactive"), ask=lambda _name: "")
-    assert stopped["elapsed_s"] is None
+    assert stopped.elapsed_s is None
 
 
 class Waiting:

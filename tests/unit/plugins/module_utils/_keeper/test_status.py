@@ -40,7 +40,7 @@ class Head:
         self.asked += 1
         return self.answer
 
-    def found(self, store: Store | None = None, unit: str = status.UNIT) -> dict[str, Any]:
+    def found(self, store: Store | None = None, unit: str = status.UNIT) -> status.Served:
         return status.collect(
             *(store or self.store, self.run),
             unit=unit,
@@ -86,14 +86,14 @@ def test_what_monitoring_may_trust(
     if sign is GONE:
         head.unit = "LoadState=loaded\nActiveState=inactive\n"
     found, (code, words) = head.found(), told
-    assert status.code(found) == code
-    assert found["serving"] == (code == 0)
+    assert found.code == code
+    assert found.serving == (code == 0)
     assert words in status.text(found)
 
 
 def test_what_is_served_where_is_read_from_the_description(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = tmp_path / "engine.json"
-    monkeypatch.setattr(status.Names, "description", property(lambda _self: str(place)))
+    monkeypatch.setattr(Names, "description", property(lambda _self: str(place)))
     assert status.what("") == ""
     told = {"host": "127.0.0.1", "port": 8000, "model": "org/model", "key_file": "/none"}
     place.write_text(json.dumps(told))
@@ -108,12 +108,12 @@ def test_a_keeper_that_a_run_has_stopped_comes_back(head: Head, tmp_path: Path) 
     timer.touch()
     head.unit = "LoadState=loaded\nActiveState=inactive\n"
     assert "goes on with that run, or by itself after it" in status.text(head.found())
-    assert status.code(head.found()) == status.UNATTENDED
+    assert head.found().code == status.UNATTENDED
 
 
 def test_an_engine_that_loads_is_not_asked(head: Head) -> None:
     head.store.write(print, **LOADING)
-    assert head.found()["answers"] is None
+    assert head.found().answers is None
     assert head.asked == 0
 
 
@@ -130,11 +130,11 @@ def test_a_damaged_state_is_called_that(head: Head, tmp_path: Path, content: str
     place.write_text(content)
     found = head.found()
     text = status.text(found)
-    assert status.code(found) == code  # who looks after it is not known
+    assert found.code == code  # who looks after it is not known
     assert "The keeper runs; /var/lib/sparkmatrix/keeper/state.json is damaged (" in text
     assert "it answers" in text
     head.answer = REFUSED
-    assert status.code(head.found()) == 1
+    assert head.found().code == 1
 
 
 def test_no_state(head: Head, tmp_path: Path) -> None:
@@ -156,14 +156,14 @@ def test_who_may_not_read_is_told_that(head: Head, monkeypatch: pytest.MonkeyPat
 
 def test_who_stopped_it_is_named(head: Head) -> None:
     head.store.stop(Stop("t", "stop.yml", "anna"))
-    assert head.found()["stopped"] is None, "it runs again"
+    assert head.found().stopped is None, "it runs again"
     head.unit = "LoadState=loaded\nActiveState=inactive\n"
     head.answer = REFUSED
     assert status.text(head.found()).splitlines()[:2] == [
         "Stopped by stop.yml at t, run by anna",
         "Start it: ansible-playbook playbooks/start.yml",
     ]
-    assert status.code(head.found()) == 1
+    assert head.found().code == 1
     head.store.begin("boot")
     head.store.write(print, phase="serving")
     assert "nobody starts the engine again" in status.text(head.found())

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
@@ -82,10 +83,10 @@ class Cluster(FakeFiles):
         if self.tokens:
             raise SparkError(self.tokens)
 
-    def look(self, store: Store, runner: Callable[[Sequence[str]], Completed], unit: str) -> dict[str, Any]:
+    def look(self, store: Store, runner: Callable[[Sequence[str]], Completed], unit: str) -> keeper_status.Served:
         return keeper_status.collect(store, runner, unit=unit, sign=lambda _name: Sign(7, 1.0), ask=lambda _name: "")
 
-    def found(self, **changes: Any) -> dict[str, Any]:
+    def found(self, **changes: Any) -> status.Status:
         here = bool(changes.pop("here", False))
         asked = status.Asked(
             Machine(str(self.root), changes.pop("runner", self.run)),
@@ -97,7 +98,7 @@ class Cluster(FakeFiles):
             lambda: datetime(2028, 1, 4, tzinfo=timezone.utc),
         )
         found = status.collect(replace(asked, **changes), here=here)
-        json.dumps(found)
+        assert document.load(status.Status, json.loads(json.dumps(document.plain(found)))) == found
         return found
 
 
@@ -116,7 +117,7 @@ def test_one_screen_for_a_cluster_that_serves(cluster: Cluster) -> None:
     )
     cluster.write("run/sparkmatrix-gateway/tls.crt", "")
     found = cluster.found()
-    assert (status.code(found), found["serving"], found["schema"]) == (0, True, 1)
+    assert (status.code(found), found.serving, found.schema) == (0, True, 1)
     text = status.text(found)
     for line in (
         "engine    serving: it serves",
@@ -134,9 +135,9 @@ def test_one_screen_for_a_cluster_that_serves(cluster: Cluster) -> None:
 def test_a_dead_node_is_named_and_the_rest_is_shown(cluster: Cluster) -> None:
     cluster.peer = {"rank-status": DEAD}
     found = cluster.found()
-    assert [(node["host"], node["answers"]) for node in found["nodes"]] == [("spark1", True), ("spark2", False)]
+    assert [(node.host, node.answers) for node in found.nodes] == [("spark1", True), ("spark2", False)]
     assert "spark2       not known: ssh: connect to host spark2: No route to host" in status.text(found)
-    assert found["ray"] == {"nodes": 2, "running": 1}
+    assert found.ray == status.Ray(2, 1)
     assert status.code(found) == 0, "a token came, so all ranks work"
     cluster.tokens = "no complete answer within the time limit"
     found = cluster.found()
@@ -166,7 +167,7 @@ def test_monitoring_asks_no_other_node(cluster: Cluster) -> None:
     assert cluster.asked == []
     assert status.code(found) == 0
     assert "not asked (--here)" in status.text(found)
-    assert found["ray"] is None  # of the others nobody knows
+    assert found.ray is None  # of the others nobody knows
 
 
 def test_a_gateway_that_fails_is_said(cluster: Cluster) -> None:
@@ -178,7 +179,7 @@ def test_a_gateway_that_fails_is_said(cluster: Cluster) -> None:
 def test_a_worker_sends_to_the_head(cluster: Cluster) -> None:
     cluster.write("etc/sparkmatrix/engine.json", json.dumps(replace(TOLD, rank=1, unit="").as_dict()))
 
-    def none(*_arguments: Any, **_more: Any) -> dict[str, Any]:
+    def none(*_arguments: Any, **_more: Any) -> keeper_status.Served:
         raise SparkError("there is no keeper on this node")
 
     def nothing(argv: Sequence[str]) -> Completed:
@@ -191,7 +192,7 @@ def test_a_worker_sends_to_the_head(cluster: Cluster) -> None:
 
 
 def test_without_root_it_says_so_in_a_line(cluster: Cluster) -> None:
-    def refused(*_arguments: Any, **_more: Any) -> dict[str, Any]:
+    def refused(*_arguments: Any, **_more: Any) -> keeper_status.Served:
         raise SparkError("you may not read what the keeper keeps")
 
     found = cluster.found(keeper=refused, root=False)
@@ -206,7 +207,7 @@ def test_a_node_without_an_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     cluster = Cluster(tmp_path)
     (tmp_path / "etc/sparkmatrix/engine.json").unlink()
 
-    def none(*_arguments: Any, **_more: Any) -> dict[str, Any]:
+    def none(*_arguments: Any, **_more: Any) -> keeper_status.Served:
         raise SparkError("there is no keeper on this node")
 
     with pytest.raises(SparkError, match="no engine is set up on this node"):
@@ -222,8 +223,8 @@ def test_the_last_verdicts_are_shown_with_what_failed(cluster: Cluster) -> None:
     )
     verdict_store.keep(run, str(cluster.root))
     found = cluster.found()
-    assert found["verdict"]["outcome"] == "fail"
-    assert cluster.found(root=False)["verdict"] is None
+    assert found.verdict and found.verdict.outcome == "fail"
+    assert cluster.found(root=False).verdict is None
     assert status.text(found).splitlines()[-3:] == [
         "verdict   2026-11-23T07:30:00Z, verify.yml: 4 failed, 1 passed",
         "          spark1 - spark2: 13 Gb/s",
