@@ -215,30 +215,20 @@ def _doubted(asked: Asked, name: str, told: Description | None, service: Served,
 
 
 def _nodes(asked: Asked, told: Mapping[str, Description], here: bool, fabric: str) -> list[Node]:
-    own = {one.ordered[index].host for one in told.values() for index in _own(one)}
-    members = {member.host: member for one in told.values() for member in one.ordered if member.ranks}
-    others = [host for host in members if host not in own]
+    own = {member.host for service in told.values() for member in service.ordered if member.rank == service.rank}
+    members = [member.host for service in told.values() for member in service.ordered if member.ranks]
+    others = [host for host in dict.fromkeys(members) if host not in own]
     with ThreadPoolExecutor(max_workers=16) as pool:
         answers = dict(zip(others, pool.map(lambda host: _other(asked, host, here), others)))
-    mine = _this(asked, told, fabric)
-    return [Node(host, **mine) if host in own else answers[host] for host in {**dict.fromkeys(own), **members}]
+    return [answers.get(host) or _this(asked, host, told, fabric) for host in dict.fromkeys([*own, *members])]
 
 
-def _own(told: Description) -> list[int]:
-    return [index for index, member in enumerate(told.ordered) if member.rank == told.rank]
-
-
-def _this(asked: Asked, told: Mapping[str, Description], fabric: str) -> dict[str, Any]:
-    units: dict[str, str] = {}
-    available = 0
-    for one in told.values():
-        try:
-            report = engine_rank.of_service(one, asked.machine).report()
-        except SparkError as exc:
-            return {"problem": str(exc) if asked.root else ROOT}
-        units.update({name: unit.active for name, unit in report.units.items()})
-        available = report.available
-    return {"answers": True, "units": units, "available_gib": round(available / GIB, 1), "fabric": fabric}
+def _this(asked: Asked, host: str, told: Mapping[str, Description], fabric: str) -> Node:
+    try:
+        reports = [engine_rank.of_service(service, asked.machine).report() for service in told.values()]
+    except SparkError as exc:
+        return Node(host, problem=str(exc) if asked.root else ROOT)
+    return _reported(host, reports, fabric)
 
 
 def _other(asked: Asked, host: str, here: bool) -> Node:
@@ -251,11 +241,15 @@ def _other(asked: Asked, host: str, here: bool) -> Node:
         report: Report = parse(done.out)
     except SparkError as exc:
         return Node(host, problem=peers.words(str(exc)))
-    units = {name: unit.active for name, unit in report.units.items()}
     fabric = asked.peer(host, "fabric-status")
     known = fabric.rc in (0, 1) and fabric.out.startswith("fabric:") and "not configured" not in fabric.out
-    word = ("verified", "drifted")[fabric.rc] if known else ""
-    return Node(host, True, "", units, round(report.available / GIB, 1), word)
+    return _reported(host, [report], ("verified", "drifted")[fabric.rc] if known else "")
+
+
+def _reported(host: str, reports: Sequence[Report], fabric: str) -> Node:
+    units = {name: unit.active for report in reports for name, unit in report.units.items()}
+    available = reports[-1].available if reports else 0
+    return Node(host, True, "", units, round(available / GIB, 1), fabric)
 
 
 def _fabric(asked: Asked) -> tuple[Fabric, str]:
@@ -270,10 +264,8 @@ def _fabric(asked: Asked) -> tuple[Fabric, str]:
 
 
 def _ray(nodes: Sequence[Node]) -> Ray | None:
-    if any(node.problem in (ROOT, NOT_ASKED) for node in nodes):
-        return None
     states = [node.units.get(engine_names.RAY_UNIT, "") for node in nodes]
-    if not any(states):
+    if any(node.problem in (ROOT, NOT_ASKED) for node in nodes) or not any(states):
         return None
     return Ray(len(nodes), states.count("active"))
 
