@@ -10,14 +10,10 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, meminfo, paths, systemd
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, meminfo, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.systemd import Unit
@@ -72,22 +68,11 @@ def of(told: Description) -> Ranks:
 
 
 class Node:
-    """The units of this node. ``runner``, ``root`` and the clock are replaced by tests."""
+    """The units of a service on this node."""
 
-    def __init__(
-        self,
-        ranks: Ranks,
-        *,
-        runner: Runner = run_command,
-        root: str = "/",
-        sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, ranks: Ranks, machine: Machine | None = None) -> None:
         self.ranks = ranks
-        self.runner = runner
-        self.root = root
-        self.sleep = sleep
-        self.clock = clock
+        self.machine = machine or Machine()
         self.deaths: dict[tuple[str, str], str] = {}
         self.containers: dict[tuple[str, str], str] = {}
         self.looked_at = 0.0
@@ -97,15 +82,15 @@ class Node:
 
     def _service(self, unit: str, state: str = "started") -> Service:
         wanted = Wanted(unit, state, start_timeout_s=self.ranks.stop_s + 30 if state == "stopped" else 90.0)
-        return Service(wanted, Machine(self.root, self.runner, self.sleep, self.clock))
+        return Service(wanted, self.machine)
 
     def report(self) -> Report:
         states = {unit: self._service(unit).read() for unit in self.ranks.units}
         self._look({unit: state.invocation for unit, state in states.items() if state.running})
         return Report(
             units={unit: self._unit(unit, state) for unit, state in states.items()},
-            boot=boot_id(self.root),
-            available=meminfo.read(self.root).get("MemAvailable", 0),
+            boot=boot_id(self.machine),
+            available=meminfo.read(self.machine.root).get("MemAvailable", 0),
             watchdog=self._watchdog(),
         )
 
@@ -125,7 +110,7 @@ class Node:
             read=seen.read if seen else 0,
             written=seen.written if seen else 0,
             looked=known is not None,
-            ranks={one: name for one, name in (known or {}).items() if rank_processes.alive(one, self.root)},
+            ranks={one: name for one, name in (known or {}).items() if rank_processes.alive(one, self.machine.root)},
         )
 
     def _look(self, running: Mapping[str, str]) -> None:
@@ -133,19 +118,19 @@ class Node:
 
         Nothing is known of the processes of a unit that could not be looked at yet.
         """
-        if running != self.looked_for or self.clock() - self.looked_at >= LOOK_S:
+        if running != self.looked_for or self.machine.clock() - self.looked_at >= LOOK_S:
             marks = {unit: self._mark(unit, invocation) for unit, invocation in running.items()}
-            self.seen = rank_processes.look({unit: mark for unit, mark in marks.items() if mark}, self.root)
+            self.seen = rank_processes.look({unit: mark for unit, mark in marks.items() if mark}, self.machine.root)
             same = {unit: known for unit, known in self.known.items() if self.looked_for.get(unit) == running.get(unit)}
             self.known = {**same, **{unit: {**same.get(unit, {}), **seen.ranks} for unit, seen in self.seen.items()}}
-            self.looked_at, self.looked_for = self.clock(), dict(running)
+            self.looked_at, self.looked_for = self.machine.clock(), dict(running)
 
     def _mark(self, unit: str, invocation: str) -> str:
         """What the control group of the unit's processes is called: a container's has its id, asked once per start."""
         if not self.ranks.container:
             return f"/{unit}"
         if (unit, invocation) not in self.containers:
-            done = self.runner(["docker", "inspect", "--format", "{{.Id}}", "--", _container(unit)])
+            done = self.machine.runner(["docker", "inspect", "--format", "{{.Id}}", "--", _container(unit)])
             if done.rc != 0 or not done.out.strip():
                 return ""
             self.containers = {key: found for key, found in self.containers.items() if key[0] != unit}
@@ -155,12 +140,12 @@ class Node:
     def _why(self, unit: str, invocation: str) -> str:
         """What its journal says, read once per death."""
         if (unit, invocation) not in self.deaths:
-            self.deaths = {(unit, invocation): explain(unit, self.runner, invocation)}
+            self.deaths = {(unit, invocation): explain(unit, self.machine.runner, invocation)}
         return self.deaths[unit, invocation]
 
     def _watchdog(self) -> Stopped:
         try:
-            found = json_text.mapping(_text(Path(self.root) / memory_watchdog.REASON.lstrip("/")))
+            found = json_text.mapping(self.machine.text(memory_watchdog.REASON) or "")
             return Stopped(str(found["time"]), str(found["reason"]))
         except (KeyError, SparkError):
             return Stopped()
@@ -185,14 +170,14 @@ class Node:
         """
         left = [unit for unit in self.ranks.units if not self._stopped(unit)]
         for unit in reversed(left):
-            self.runner(["systemctl", "--no-block", "stop", "--", unit])
+            self.machine.runner(["systemctl", "--no-block", "stop", "--", unit])
         left = self._wait(left, KILL_GRACE_S)
         if self.ranks.container:
             if left:
-                self.runner(["docker", "kill", "--", *map(_container, left)])
+                self.machine.runner(["docker", "kill", "--", *map(_container, left)])
             left = self._wait(left, CLIENT_S)
         for unit in left:
-            self.runner(["systemctl", "kill", "--signal=SIGKILL", "--", unit])
+            self.machine.runner(["systemctl", "kill", "--signal=SIGKILL", "--", unit])
         left = self._wait(left, STOP_S)
         if left:
             raise SparkError(
@@ -203,15 +188,15 @@ class Node:
 
     def _wait(self, units: Sequence[str], at_most_s: float) -> list[str]:
         """Until they have stopped; those that have not."""
-        deadline = self.clock() + at_most_s
+        deadline = self.machine.clock() + at_most_s
         while True:
             left = [unit for unit in units if not self._stopped(unit)]
-            if not left or self.clock() > deadline:
+            if not left or self.machine.clock() > deadline:
                 return left
-            self.sleep(0.2)
+            self.machine.sleep(0.2)
 
     def _stopped(self, unit: str) -> bool:
-        return systemd.unit(self.runner, unit).stopped
+        return self.machine.unit(unit).stopped
 
 
 def _container(unit: str) -> str:
@@ -219,22 +204,11 @@ def _container(unit: str) -> str:
     return unit.partition(".")[0]
 
 
-def of_service(told: Description, machine: Machine) -> Node:
-    return Node(of(told), runner=machine.runner, root=machine.root, clock=machine.clock)
-
-
-def boot_id(root: str) -> str:
+def boot_id(machine: Machine) -> str:
     """Another one after each boot, of a container too: the kernel's, and when the first process started (proc(5))."""
-    fields = _text(Path(root) / "proc/1/stat").rpartition(")")[2].split()
+    fields = (machine.text("/proc/1/stat") or "").rpartition(")")[2].split()
     started = fields[19] if len(fields) > 19 else ""
-    return f"{_text(Path(root) / 'proc/sys/kernel/random/boot_id')}-{started}"
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
+    return f"{machine.text('/proc/sys/kernel/random/boot_id') or ''}-{started}"
 
 
 def say(text: str) -> None:
@@ -252,7 +226,7 @@ def watch(node: Node, rounds: int | None = None, tell: Callable[[str], None] = s
             said = str(exc)
         tell(said)
         done += 1
-        node.sleep(WATCH_S)
+        node.machine.sleep(WATCH_S)
 
 
 # -- sparkmatrix-node rank --------------------------------------------------------------------------------------------

@@ -531,7 +531,7 @@ class Keeper:
 def make(config: Description, pulse: Pulse, runner: Runner = run_command) -> Keeper:
     """The real one, from the head's ``engine.json``."""
     settings, members = config.keeper, config.ordered
-    node = engine_rank.Node(engine_rank.of(config), runner=runner)
+    node = engine_rank.Node(engine_rank.of(config), Machine(runner=runner))
     others = [keeper_peers.There(member.host) for member in members[1:] if member.ranks]
     for other in others:
         other.begin()
@@ -562,7 +562,7 @@ def make(config: Description, pulse: Pulse, runner: Runner = run_command) -> Kee
             explain=lambda unit, invocation: causes.explain(unit, runner, invocation),
             store=store,
             unit=Names(config.instance).keeper.partition(".")[0],
-            boot=engine_rank.boot_id("/"),
+            boot=engine_rank.boot_id(Machine()),
             sleep=lambda seconds: _sleep(seconds, pulse),
             step=pulse.step,
             shutting_down=lambda: runner(["systemctl", "is-system-running"]).out.strip() == "stopping",

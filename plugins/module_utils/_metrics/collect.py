@@ -206,7 +206,7 @@ class Collector:
         for instance, told in engine_json.here(self.machine.root).items():
             node = self.nodes.get(instance)
             if node is None or node.ranks != engine_rank.of(told):
-                node = self.nodes[instance] = engine_rank.of_service(told, self.machine)
+                node = self.nodes[instance] = engine_rank.Node(engine_rank.of(told), self.machine)
             report = node.report()
             for unit, found in report.units.items():
                 labels = {"service": _service(instance), "unit": unit}

@@ -192,7 +192,7 @@ class _Look:
     def service(self, instance: str, planned: ServicePlan | None, plan: NodePlan | None) -> tuple[Service, list[Rank]]:
         names = Names(instance)
         description = engine_json.read(self.machine.real(names.description))
-        units = engine_rank.of_service(description, self.machine).report().units
+        units = engine_rank.Node(engine_rank.of(description), self.machine).report().units
         own = units.get(description.unit)
         made: dict[str, Any] = {
             "instance": instance,

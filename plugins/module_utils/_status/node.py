@@ -225,7 +225,7 @@ def _nodes(asked: Asked, told: Mapping[str, Description], here: bool, fabric: st
 
 def _this(asked: Asked, host: str, told: Mapping[str, Description], fabric: str) -> Node:
     try:
-        reports = [engine_rank.of_service(service, asked.machine).report() for service in told.values()]
+        reports = [engine_rank.Node(engine_rank.of(service), asked.machine).report() for service in told.values()]
     except SparkError as exc:
         return Node(host, problem=str(exc) if asked.root else ROOT)
     return _reported(host, reports, fabric)

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as r
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Member
@@ -55,7 +56,7 @@ class Systemd:
 
     def node(self, tmp_path, **changes):
         ranks = r.Ranks((RAY, ENGINE), ENGINE, "hash", **changes)
-        return r.Node(ranks, runner=self.run, root=str(tmp_path), sleep=self.sleep, clock=self.clock)
+        return r.Node(ranks, Machine(str(tmp_path), self.run, self.sleep, self.clock))
 
 
 @pytest.fixture
@@ -100,7 +101,7 @@ def test_report_tells_what_the_rank_has_read(tmp_path, systemd):
     process(tmp_path, 14, RAY, read=6)
     (tmp_path / "proc/15").mkdir()  # it has ended
     node = systemd.node(tmp_path)
-    node.runner = lambda argv: Completed(0, "LoadState=loaded\nActiveState=active\nInvocationID=one\n")
+    node.machine.runner = lambda argv: Completed(0, "LoadState=loaded\nActiveState=active\nInvocationID=one\n")
     assert figures(node) == {ENGINE: (40, 7), RAY: (6, 1)}
     process(tmp_path, 11, ENGINE, device=50)
     systemd.now = 5.0
@@ -109,9 +110,9 @@ def test_report_tells_what_the_rank_has_read(tmp_path, systemd):
     assert figures(node)[ENGINE] == (50, 7)
     # What another start has read is never told of this one.
     process(tmp_path, 11, ENGINE, device=1)
-    node.runner = lambda argv: Completed(0, "LoadState=loaded\nActiveState=active\nInvocationID=two\n")
+    node.machine.runner = lambda argv: Completed(0, "LoadState=loaded\nActiveState=active\nInvocationID=two\n")
     assert figures(node)[ENGINE] == (5, 7)
-    node.runner = lambda argv: Completed(0, "LoadState=loaded\nActiveState=inactive\nInvocationID=two\n")
+    node.machine.runner = lambda argv: Completed(0, "LoadState=loaded\nActiveState=inactive\nInvocationID=two\n")
     assert figures(node) == {}
 
 
@@ -128,7 +129,7 @@ def test_of_a_container_its_own_processes_count(tmp_path, systemd):
             return Completed(0 if there[0] else 1, there[0])
         return Completed(0, "LoadState=loaded\nActiveState=active\nInvocationID=one\n")
 
-    node.runner = run
+    node.machine.runner = run
     assert figures(node) == {}
     there[0] = "c0ffee\n"
     for _round in range(3):
@@ -159,7 +160,7 @@ def watched(tmp_path, systemd, monkeypatch):
     """A node whose Ray has a rank."""
     monkeypatch.setattr("os.sysconf", lambda _name: 100)
     node = systemd.node(tmp_path)
-    node.runner = lambda argv: Completed(0, "LoadState=loaded\nActiveState=active\nInvocationID=one\n")
+    node.machine.runner = lambda argv: Completed(0, "LoadState=loaded\nActiveState=active\nInvocationID=one\n")
     rank_process(tmp_path, 10, "ray::RayWorkerProc.run")
     rank_process(tmp_path, 11, "ray::IDLE")
     boot(tmp_path, 15.5)
@@ -202,12 +203,12 @@ def test_a_look_that_fails_misses_nobody(tmp_path, watched, systemd):
     systemd.now = 20.0
     assert set(ranks(watched)) == {"10-500"}
     anew = systemd.node(tmp_path)
-    anew.runner = watched.runner
+    anew.machine.runner = watched.machine.runner
     assert ranks(anew) is None
 
 
 def test_another_start_has_ranks_of_its_own(tmp_path, watched):
-    watched.runner = lambda argv: Completed(0, "LoadState=loaded\nActiveState=active\nInvocationID=two\n")
+    watched.machine.runner = lambda argv: Completed(0, "LoadState=loaded\nActiveState=active\nInvocationID=two\n")
     rank_process(tmp_path, 10, "ray::RayWorkerProc", started=501)
     boot(tmp_path, 100)
     assert set(ranks(watched)) == {"10-501"}
@@ -269,7 +270,7 @@ def test_what_cannot_be_killed_is_named(tmp_path, systemd):
 def test_watch_goes_on_after_systemd_gave_no_answer(tmp_path, systemd):
     node = systemd.node(tmp_path)
     answers = [Completed(1, "", "Connection reset by peer")]
-    node.runner = lambda argv: answers.pop() if answers else systemd.run(argv)
+    node.machine.runner = lambda argv: answers.pop() if answers else systemd.run(argv)
     said = []
     r.watch(node, rounds=2, tell=said.append)
     assert "Connection reset" in said[0]

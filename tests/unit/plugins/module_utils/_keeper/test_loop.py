@@ -16,6 +16,7 @@ from datetime import datetime
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description, Ray, Settings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Member
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import (
@@ -777,7 +778,7 @@ def test_ray_is_asked_for_every_member(tmp_path, monkeypatch):
 
 def test_start_of_ray_says_what_went_wrong(tmp_path):
     node = keeper_loop.engine_rank.Node(
-        keeper_loop.engine_rank.Ranks((RAY, ENGINE), ENGINE), runner=lambda _argv: Completed(1, "", "no bus")
+        keeper_loop.engine_rank.Ranks((RAY, ENGINE), ENGINE), Machine(runner=lambda _argv: Completed(1, "", "no bus"))
     )
     assert "no bus" in keeper_loop._start_ray(node)
 
