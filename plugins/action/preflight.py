@@ -48,9 +48,6 @@ SPEC: dict[str, dict[str, Any]] = {
     "heard_variable": {"type": "str", "default": "__preflight_heard"},
     "forks": {"type": "int", "default": 5},
     "require_gb10": {"type": "bool", "default": True},
-    "min_memory_gib": {"type": "float", "default": 0},
-    "min_disk_gib": {"type": "float", "default": 20},
-    "ignored_variables": {"type": "list", "elements": "str", "default": []},
     "severity": {"type": "dict", "default": {}},
     "settled": {"type": "dict", "default": {}},
     "report": {"type": "bool", "default": False},
@@ -186,9 +183,6 @@ class ActionModule(ActionBase):
                     hosts[host] = {**configured(), **hosts[host]}
         settings = Settings(
             require_gb10=args["require_gb10"],
-            min_memory_gib=args["min_memory_gib"],
-            min_disk_gib=args["min_disk_gib"],
-            ignored_variables=tuple(args["ignored_variables"]),
             severity=args["severity"],
             settled=args["settled"],
         )

@@ -85,19 +85,6 @@ options:
     description: Whether a machine without GB10 is refused.
     type: bool
     default: true
-  min_memory_gib:
-    description: Least memory of a machine, in GiB.
-    type: float
-    default: 0
-  min_disk_gib:
-    description: Least free space for the engine, in GiB.
-    type: float
-    default: 20
-  ignored_variables:
-    description: Patterns of variable names that are not checked.
-    type: list
-    elements: str
-    default: []
   severity:
     description: Severity per name of a check, V(fail), V(warn), V(info) or V(skip). C(docs/preflight.md) lists them.
     type: dict

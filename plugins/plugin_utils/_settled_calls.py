@@ -32,9 +32,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.settled 
 )
 
 
-def _peermem(request: Mapping[str, Any], task_vars: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    quiet = str(request.get("load", "auto")).lower() in ("auto", "false") and part(task_vars, "peermem") is True
-    return {"loaded": False} if quiet else None
+def _peermem(_request: Mapping[str, Any], task_vars: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return {} if part(task_vars, "peermem") is True else None
 
 
 def _rdma_look(_request: Mapping[str, Any], task_vars: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -41,7 +41,7 @@ def main(argv: list[str]) -> int:
 
 def package() -> str:
     """The release that the role has by default."""
-    return f"open-webui=={yaml.safe_load(DEFAULTS.read_text())['web_ui_version']}"
+    return f"open-webui=={yaml.safe_load(DEFAULTS.read_text())['web_ui_image'].rpartition(':v')[2]}"
 
 
 def fingerprint() -> str:

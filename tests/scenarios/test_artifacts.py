@@ -103,7 +103,7 @@ class Scenario:
                 {
                     "engine_recipe": "hub-model",
                     "engine_recipe_paths": [str(self.place)],
-                    "artifacts_hub_endpoint": self.url,
+                    "engine_environment": {"HF_ENDPOINT": self.url},
                     "artifacts_hub_path": "/opt/sparkmatrix/engine",
                 }
             ),

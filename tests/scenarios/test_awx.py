@@ -36,7 +36,7 @@ SETTINGS = {
     "awx_project_url": "https://git.example.com/cluster.git",
     "awx_inventory_file": "inventories/mine/hosts.yml",
     "awx_known_hosts": "known_hosts",
-    "awx_webhook": "https://hooks.example.com/x",
+    "awx_notifications": ["https://hooks.example.com/x"],
 }
 RUNNER = 64999  # a user who owns nothing else
 # `env`, because what setpriv itself starts may still lie where only root can read.

@@ -28,15 +28,13 @@ from cluster import LabError, say
 
 HEAD = cluster.HEAD
 PLAYBOOK = "playbooks/benchmark.yml"
-PROMPT, OUTPUT, REQUESTS, REPETITIONS = 64, 32, 4, 3
+PROMPT, OUTPUT, REQUESTS, REPETITIONS = 64, 32, 4, 3  # the last two as the collection has them
 MOST_OVERHEAD = 2.0  # percent, unless rates by hand differ more among themselves
 # Two cores for everything: what differs by less is no regression here.
 LIMITS = {"regression_percent": 30}
 SETTINGS = {
     "benchmark_prompt_tokens": [PROMPT],
     "benchmark_output_tokens": OUTPUT,
-    "benchmark_requests": REQUESTS,
-    "benchmark_repetitions": REPETITIONS,
     "verify_limits": LIMITS,
 }
 # Looks at every command line until it is told to end: how many had the key, and how many were of the generator.

@@ -35,7 +35,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table i
 from cluster import LabError, run_steps, step_options
 from test_staying_up import HEAD, WORKER, Cluster
 
-SETTINGS = {"observability_enabled": True, "observability_grafana_image": "", "observability_every_s": 5}
+SETTINGS = {"observability_enabled": True, "observability_grafana_image": ""}
 OPTIONS = ("-e", json.dumps({**SETTINGS, "gateway_listen": ["127.0.0.1"]}))
 PLAYBOOK = "playbooks/observability.yml"
 HALF = "enP2p1s0f0np0"
@@ -384,7 +384,7 @@ def costs(here: Here) -> dict[str, Any]:
         for host, members in after.items()
         for unit, (spent, mib) in members.items()
     }
-    return {"every_s": SETTINGS["observability_every_s"], **made}
+    return made
 
 
 def reset(here: Here) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class Firmware(threading.Thread):
 
 def lost_in_the_middle(here: Updates, firmware: Firmware) -> None:
     """A node goes down while the role works on it; the next run completes what is half done there."""
-    os_layer, seven = "playbooks/os_stabilization.yml", ("-e", "os_stabilization_swappiness=7")
+    os_layer, seven = "playbooks/os_stabilization.yml", ("-e", '{"os_stabilization_sysctl": {"vm.swappiness": "7"}}')
     # From nothing, so that there is a middle.
     here.play("away", "reset.yml", "--tags", "os_stabilization")
     watch = "until test -e /etc/systemd/system.conf.d/90-sparkmatrix.conf; do sleep 0.02; done; systemctl reboot -ff"

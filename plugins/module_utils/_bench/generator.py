@@ -161,12 +161,11 @@ class Generator:
 
 @dataclass(frozen=True)
 class Load:
-    """Who is asked, and how. ``goodput``: limits of an answer that counts as good; ``timeout_s`` of all repetitions."""
+    """Who is asked, and how. ``timeout_s``: of all repetitions."""
 
     target: Target
     generator: Generator
     point: Point
-    goodput: tuple[str, ...] = ()
     timeout_s: float = 900
 
 
@@ -213,7 +212,7 @@ def words(load: Load, seed: int, requests: int) -> list[str]:
     made += ["--num-prompts", str(requests), "--max-concurrency", str(point.concurrency)]
     made += ["--seed", str(seed), "--temperature", "0", "--percentile-metrics", ",".join(TIMES)]
     made += ["--metric-percentiles", "90,99", "--save-result", "--disable-tqdm"]
-    return made + (["--goodput", *load.goodput] if load.goodput else [])
+    return made
 
 
 def tokenizer(generator: Generator) -> str:

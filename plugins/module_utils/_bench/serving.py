@@ -26,14 +26,12 @@ PROBE_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True)
 class Request:
-    """``description``: file that the role engine has written about the service. ``goodput``: limits of an answer that
-    counts as good, as ``ttft:2000``."""
+    """``description``: file that the role engine has written about the service."""
 
     description: str
     generator: Generator
     point: Point
     service: str = ""
-    goodput: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ def measure(request: Request, check: bool) -> Served:
     except SparkError as exc:
         # Verdicts judge that: what else a run has measured is shown, too.
         return Served(silent=str(exc))
-    load = Load(target, request.generator, request.point, request.goodput)
+    load = Load(target, request.generator, request.point)
     with surroundings.Gpu() as gpu:
         measured = generator.measure(load)
     return replace(Served(**vars(measured)), others=others, gpu=gpu.seen())

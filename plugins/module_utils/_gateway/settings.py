@@ -62,6 +62,11 @@ class Key:
     key: str = ""
 
 
+# How long the engine may send nothing: the wait in a full queue and the longest prefill, or the whole answer where it
+# is not streamed.
+SILENCE_S = 3600
+
+
 @dataclass(frozen=True)
 class Settings:
     """What the role's variables say (roles/gateway/defaults/main.yml), and the engines of the plan."""
@@ -77,7 +82,6 @@ class Settings:
     concurrent_requests: int = 64
     keys_per_address: int = 4
     memory_mib: int = 1024
-    timeout_s: int = 3600
     tls: str = field(default="own_ca", metadata=document.one_of("off", "own_ca", "files"))
     tls_names: tuple[str, ...] = ()
     tls_certificate: str = ""

@@ -59,7 +59,7 @@ def _nofile(value: Any) -> str:
 Package = Annotated[str, _like(r"[a-z0-9*?\[\]+.:-]+", "no name of packages")]
 Version = Annotated[str, _like(r"[A-Za-z0-9*?\[\].+:~_-]+", "no version")]
 Unit = Annotated[str, _like(r"[A-Za-z0-9:_.\\@-]+\.(service|slice)", "no service or slice")]
-Sysctl = Annotated[str, _like(r"(?!vm\.swappiness$)(kernel|vm)(\.[A-Za-z0-9_-]+)+", "no sysctl below kernel. or vm.")]
+Sysctl = Annotated[str, _like(r"(kernel|vm)(\.[A-Za-z0-9_-]+)+", "no sysctl below kernel. or vm.")]
 Minimum = Annotated[str, _like(r"(>=)?-?[0-9]{1,18}", 'neither a number nor ">=number"')]
 
 
@@ -69,7 +69,6 @@ class Options:
 
     headless: Annotated[str, _or_off("boot", "idle", "now")] = "boot"
     swap_policy: Annotated[str, _or_off("keep", "swappiness")] = "swappiness"
-    swappiness: Annotated[int, strict.whole(0, 200)] = 10
     limits: bool = True
     memlock: Annotated[str, _like("unlimited|[1-9][0-9]{0,14}", "neither unlimited nor KiB")] = "unlimited"
     nofile: Annotated[str, _nofile] = "65536:524288"

@@ -26,6 +26,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os.options im
 GIB = 2**30
 MIB = 2**20
 DOCKER_CONFIG = "/etc/docker/daemon.json"
+# Linux starts with 60. On unified memory the page cache of a loading checkpoint pushes processes out to swap, and an
+# engine whose pages come back from disk misses its time limits. Reports from the field use 1 and 10.
+SWAPPINESS = "10"
 SYSCTL_FILE = "/etc/sysctl.d/zz-sparkmatrix.conf"
 WATCHDOG_UNIT = "sparkmatrix-memory-watchdog.service"
 CLOCK_UNIT = "sparkmatrix-gpu-clock.service"
@@ -179,7 +182,8 @@ def headless(options: Options, machine: Reading, before: Record) -> Part:
 def swap(options: Options, machine: Reading, before: Record) -> Part:
     part = Part()
     if options.swap_policy == "swappiness":
-        part.want("sysctl", "vm.swappiness", str(options.swappiness))
+        if "vm.swappiness" not in options.sysctl:
+            part.want("sysctl", "vm.swappiness", SWAPPINESS)
         return part
     known = {name for name in before.of("swaps") if name in machine.swap_files}
     active = {swap.name: swap for swap in machine.swaps}

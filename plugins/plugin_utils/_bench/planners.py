@@ -174,9 +174,6 @@ SETTINGS: dict[str, Any] = {
     "concurrency": {"type": "list", "elements": "int", "default": []},
     "prompt_tokens": {"type": "list", "elements": "int", "default": [], "no_log": False},
     "output_tokens": {"type": "int", "default": 0, "no_log": False},
-    "repetitions": {"type": "int", "default": 3},
-    "requests": {"type": "int", "default": 2},
-    "goodput": {"type": "list", "elements": "str", "default": []},
     "program": {"type": "str", "default": ""},
 }
 PLANNERS = {

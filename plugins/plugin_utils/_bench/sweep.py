@@ -25,6 +25,9 @@ PREFILL = 1000.0  # prompt tokens/s, about
 UNKNOWN = 10.0  # tokens/s of one request, where the plan has no figure
 DRAFTS = ("--speculative", "--spec-")  # how options begin that let an engine draft
 
+REPETITIONS = 3  # whose spread decides whether a later run is slower; one more warms up
+REQUESTS = 2  # of one repetition, per request at a time
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -33,9 +36,6 @@ class Settings:
     concurrency: tuple[int, ...] = ()
     prompt_tokens: tuple[int, ...] = ()
     output_tokens: int = 0
-    repetitions: int = 3
-    requests: int = 2  # per request at a time
-    goodput: tuple[str, ...] = ()
     program: str = ""  # a path on the head, or an address to download it from, with #sha256= behind it
 
     @property
@@ -76,8 +76,8 @@ def points(plan: ServicePlan, settings: Settings, seed: int) -> list[Point]:
             concurrency=concurrency,
             prompt_tokens=prompt,
             output_tokens=output,
-            requests=max(settings.requests * concurrency, LEAST_REQUESTS),
-            repetitions=settings.repetitions,
+            requests=max(REQUESTS * concurrency, LEAST_REQUESTS),
+            repetitions=REPETITIONS,
             seed=seed + number * SEEDS,
             text=drafts(plan) and prompt <= MOST_TEXT,
         )
@@ -139,7 +139,6 @@ def arguments(plan: ServicePlan, settings: Settings, user: str) -> dict[str, Any
             "tokenizer_mode": options.get("tokenizer-mode", ""),
             "remote_code": "trust-remote-code" in options,
         },
-        "goodput": list(settings.goodput),
     }
 
 
@@ -177,15 +176,9 @@ def read_settings(options: Mapping[str, Any]) -> Settings:
         name: tuple(value) if isinstance(value, list) else value for name, value in options.items()
     }
     settings = Settings(**found)
-    numbers = {
-        "benchmark_concurrency": settings.concurrency,
-        "benchmark_prompt_tokens": settings.prompt_tokens,
-        "benchmark_repetitions": (settings.repetitions,),
-        "benchmark_requests": (settings.requests,),
-    }
-    for name, values in numbers.items():
-        if any(value < 1 for value in values):
-            raise SparkError(f"{min(values)} is too small", name, "Choose 1 or more")
+    for name in ("concurrency", "prompt_tokens"):
+        if any(value < 1 for value in getattr(settings, name)):
+            raise SparkError(f"{min(getattr(settings, name))} is too small", f"benchmark_{name}", "Choose 1 or more")
     if settings.download and not re.fullmatch(r"https://[^#]+#sha256=[0-9a-f]{64}", settings.program):
         raise SparkError(
             "a program that is downloaded needs an https address and its SHA-256 (https://…#sha256=…)",

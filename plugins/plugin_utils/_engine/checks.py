@@ -43,7 +43,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_s
 GIB = memory_fit.GIB
 _CUDA_12 = re.compile(r"(?i)(?<![a-z0-9])cu(?:da)?[-_]?12(?![0-9]{2}|[0-9]?[a-z])")
 MIN_PORT, MAX_PORT = 1024, 65535
-MIN_OBJECT_STORE_MIB = 80  # Ray takes no less
 MAX_FREE_GIB = 122  # all that a Spark has
 
 # Of the fabric's variables those that a service may set to another value.
@@ -219,14 +218,6 @@ def _numbers(asked: Asked) -> Iterator[Finding]:
     for where, value, good, allowed in numbers:
         if not good:
             yield _outside(where, value, allowed)
-
-
-def _ray_numbers(job: Job) -> Iterator[Finding]:
-    settings = job.settings
-    if job.backend == "ray" and settings.ray_object_store_mib < MIN_OBJECT_STORE_MIB:
-        yield _outside("ray_object_store_mib", settings.ray_object_store_mib, "80 or more, in MiB")
-    if job.backend == "ray" and settings.ray_num_cpus < 1:
-        yield _outside("ray_num_cpus", settings.ray_num_cpus, "1 or more")
 
 
 def _ports(job: Job) -> Iterator[Finding]:
@@ -713,7 +704,6 @@ CHECKS = (
     Check("ray", _ray_without_tokens),
     Check("ray", _unknown_ray, "warning"),
     Check("ray", _clear_over_management, "warning"),
-    Check("ports", _ray_numbers),
     Check("ports", _ports),
     Check("sizes", _no_use_for_ray, "warning"),
     Check("sizes", _rules_of_the_engine, ""),

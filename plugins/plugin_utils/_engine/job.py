@@ -23,6 +23,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import Engine
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Draft, Weights
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.ray import OBJECT_STORE
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import (
     WITHIN,
     Recipe,
@@ -305,7 +306,7 @@ def fit(job: Job, parallel: Parallel, memory: Mapping[str, int]) -> Memory:
         overhead_gib=job.recipe.overhead_gib,
         total=total,
         draft=int(draft.weights_gb * 1e9 / (kinds_base.whole(apart) or parallel.tensor)) if draft else 0,
-        object_store=settings.ray.object_store_bytes if job.backend == "ray" else 0,
+        object_store=OBJECT_STORE if job.backend == "ray" else 0,
         beside=beside + settings.others * memory_fit.ENGINE_HOST,
         eager=bool(job.options.get(job.engine.eager_option)),
         takes=memory_options.takes(job.engine, job.spelled, job.architecture, parallel.tensor * parallel.pipeline),

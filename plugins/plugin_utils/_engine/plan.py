@@ -139,8 +139,6 @@ def _launch(job: Job, parallel: documents.Parallel) -> Launch:
         revision="" if settings.model else job.recipe.revision,
         budget=job.budget,
         draft=job.draft,
-        # Two engines that start at once would take each other's memory for their own when they measure.
-        pin_kv_cache=settings.pin_kv_cache or settings.others > 0,
         bin=f"{settings.venv_path}/bin/" if job.runtime == "venv" else "",
         rendezvous_port=settings.rendezvous_port,
         api_host=settings.api_host,

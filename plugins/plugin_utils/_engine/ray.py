@@ -12,15 +12,17 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
 DASHBOARD_HOST = "127.0.0.1"  # its job API runs any code that it is sent
 
 
+# Bytes of shared memory. vLLM passes small messages only; Ray's default is 30 % of the memory, which is the GPU's too.
+OBJECT_STORE = 512 * 1024**2
+
+
 @dataclass(frozen=True)
 class RaySettings:
-    """What a user may change; sizes in bytes."""
+    """What a user may change, and where it is."""
 
     executable: str = "/opt/sparkmatrix/engine/bin/ray"
     port: int = ports.RAY_GCS
     dashboard_port: int = ports.RAY_DASHBOARD
-    object_store_bytes: int = 512 * 1024**2
-    num_cpus: int = 1
     temp_dir: str = paths.RAY_SESSIONS
     token_path: str = paths.RAY_TOKEN
 
@@ -62,10 +64,9 @@ def command(settings: RaySettings, own_address: str, head_address: str) -> Comma
         # vLLM's ranks ask for no CPU. A larger number only makes Ray start as many idle Python workers beforehand, in
         # memory that the model needs.
         "--num-cpus",
-        str(settings.num_cpus),
-        # Ray's default is 30 % of the node's memory, which on a Spark is the GPU's memory too.
+        "1",
         "--object-store-memory",
-        str(settings.object_store_bytes),
+        str(OBJECT_STORE),
         *_FIXED,
         "--disable-usage-stats",
         # The journal shows no line with colours in it.

@@ -65,7 +65,6 @@ class UserSettings:
     context: int = _option("int", 0)
     concurrency: int = _option("int", 0)
     gpu_memory_utilization: float = _option("float", 0.0)
-    pin_kv_cache: bool = _option("bool", True)
     free_memory_gib: float = _option("float", 0.0, variable="engine_free_memory_gib")  # on an idle node, by the user
     tensor_parallel_size: int = _option("int", 0)
     pipeline_parallel_size: int = _option("int", 0)
@@ -91,8 +90,6 @@ class UserSettings:
     hf_home: str = _option("path", "/opt/sparkmatrix/models/huggingface", variable="engine_model_cache")
     ray_port: int = _option("int", ports.RAY_GCS, variable="ray_port")
     ray_dashboard_port: int = _option("int", ports.RAY_DASHBOARD, variable="ray_dashboard_port")
-    ray_object_store_mib: int = _option("int", 512, variable="ray_object_store_mib")
-    ray_num_cpus: int = _option("int", 1, variable="ray_num_cpus")
     gpus: str = _option("str", "all", variable="engine_container_gpus")
     memlock: str = _option("str", "infinity", variable="engine_limit_memlock")
     nofile: str = _option("str", "65536", variable="engine_limit_nofile")
@@ -113,8 +110,6 @@ class UserSettings:
             f"{self.venv_path}/bin/ray",
             self.ray_port,
             self.ray_dashboard_port,
-            self.ray_object_store_mib * 1024**2,
-            self.ray_num_cpus,
         )
 
     @property

@@ -11,14 +11,14 @@ START_S = 60  # for starting all of them, beside their waiting for each other
 
 
 def discovery(
-    topology: str, probe: str, forks: int, timeout_s: float, *, found: Collection[str], addresses: Mapping[str, str]
+    topology: str, forks: int, timeout_s: float, *, found: Collection[str], addresses: Mapping[str, str]
 ) -> dict[str, Any]:
     """``found``: the machines that have RDMA devices; ``addresses``: where Ansible connects to, of all.
 
     ``speakers``: a machine without RDMA devices has no port to speak on, and the others need not wait for it.
     ``background_s``: each waits for the others, so with fewer forks than machines they are only started; else 0.
     """
-    asked = topology != "single" and probe != "never"
+    asked = topology != "single" and timeout_s > 0
     speakers = [host for host in found if asked]
     return {
         "speakers": speakers if len(speakers) > 1 else [],

@@ -70,7 +70,7 @@ def load_facts(options: Options) -> dict[str, FabricFact]:
 
 def discover(options: Options) -> dict[str, Any]:
     return discovery(
-        *(options[name] for name in ("topology", "probe", "forks", "timeout")),
+        *(options[name] for name in ("topology", "forks", "timeout")),
         found=[host for host, raw in options["nodes"].items() if raw["rdma"].devices],
         addresses={host: str(raw.get("login") or "") for host, raw in options["nodes"].items()},
     )
@@ -221,7 +221,6 @@ PLANNERS = {
         discover,
         {
             "topology": {"type": "str", "required": True},
-            "probe": {"type": "str", "choices": ["auto", "never"], "default": "auto"},
             "forks": {"type": "int", "default": 5},
             "timeout": {"type": "float", "default": 10},
         },

@@ -29,7 +29,6 @@ RANGES = {
     "concurrent_requests": (0, 65535),
     "keys_per_address": (0, 1000),
     "memory_mib": (1, 65535),
-    "timeout_s": (60, 86400),
 }
 
 _CLIENT = re.compile(r"[a-z0-9][a-z0-9_.-]{0,31}")
@@ -46,6 +45,11 @@ def read(options: Mapping[str, Any]) -> tuple[Settings | None, list[Finding]]:
     keys = options.get("keys", [])
     if not isinstance(keys, list) or not all(isinstance(key, Mapping) and "name" in key for key in keys):
         return None, [_wrong("gateway_keys is no list of {name, key}", "Write - name: alice, with or without a key")]
+    tls = options.get("tls")
+    if isinstance(tls, Mapping):
+        if set(tls) != {"certificate", "key"}:
+            return None, [_wrong("gateway_tls is no mapping of certificate and key", "Name both files on the head")]
+        options = {**options, "tls": "files", "tls_certificate": tls["certificate"], "tls_certificate_key": tls["key"]}
     try:
         settings: Settings = document.load(Settings, options, "gateway", spoken=True)
     except (TypeError, ValueError) as exc:
@@ -148,7 +152,7 @@ def check_tls(settings: Settings) -> Findings:
     for name in ("tls_certificate", "tls_certificate_key"):
         path = getattr(settings, name)
         if settings.tls == "files" and not _FILE.fullmatch(path):
-            yield _wrong(f"gateway_{name} is {path!r}", "With gateway_tls: files it names a file on the head")
+            yield _wrong(f"gateway_tls has {path!r}", "Write {certificate: PATH, key: PATH}, two files on the head")
     for name in settings.tls_names:
         if not is_address(name) and not is_dns_name(name):
             yield _wrong(f"gateway_tls_names has {name!r}", "Write a DNS name in small letters, or an address")

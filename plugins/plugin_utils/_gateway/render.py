@@ -21,6 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway impor
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import (
     BURST,
     MODELS,
+    SILENCE_S,
     Engine,
     Settings,
 )
@@ -59,6 +60,7 @@ def nginx_conf(settings: Settings) -> str:
     kept_mib = settings.max_request_mib * (2 if settings.routed else 1)
     allowed = sorted({str(ipaddress.ip_network(item, strict=False)) for item in settings.allow_from})
     values = {"reads": reads, "kept_mib": kept_mib, "allowed": allowed, "MODELS": MODELS, "error": error}
+    values["silence_s"] = SILENCE_S
     return _render("nginx.conf.j2", settings, refusals=refusals(settings, settings.engines[0]), **values)
 
 

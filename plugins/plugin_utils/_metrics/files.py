@@ -44,8 +44,6 @@ _IMAGE = re.compile(r"[a-z0-9][a-z0-9._:/-]*@sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Settings:
-    every_s: int = int(collect.EVERY_S)
-    retention_days: int = 15
     prometheus_port: int = ports.PROMETHEUS
     exporter_port: int = ports.NODE_EXPORTER
     grafana_port: int = ports.GRAFANA
@@ -86,11 +84,7 @@ class Node:
 
 
 def check(settings: Settings, cluster: Cluster) -> Iterator[Finding]:
-    for name, low, high in (
-        ("every_s", 5, 60),
-        ("retention_days", 1, 365),
-        *((f"{name}_port", 1024, 65535) for name in ("prometheus", "exporter", "grafana")),
-    ):
+    for name, low, high in (*((f"{name}_port", 1024, 65535) for name in ("prometheus", "exporter", "grafana")),):
         value = getattr(settings, name)
         if not low <= value <= high:
             yield Finding(cluster.head, f"observability_{name} is {value}", f"Set it to {low} to {high}")
@@ -132,6 +126,7 @@ def _node(settings: Settings, cluster: Cluster, host: str, tool: str) -> Node:
     def add(unit: str, *parts: str, **values: object) -> None:
         values = {
             "settings": settings,
+            "every_s": f"{collect.EVERY_S:g}",
             "paths": paths,
             "sandbox": unit_sandbox,
             "slice": slice_of(OBSERVABILITY),
@@ -188,7 +183,7 @@ def prometheus(settings: Settings, cluster: Cluster) -> dict[str, Any]:
     }
     if settings.grafana_image:
         jobs["grafana"] = [_target(f"{LOOPBACK}:{settings.grafana_port}", node=cluster.head)]
-    every = f"{settings.every_s}s"
+    every = f"{collect.EVERY_S:g}s"
     return {
         "global": {"scrape_interval": every, "evaluation_interval": every},
         "rule_files": ["rules.yml"],
@@ -214,7 +209,7 @@ def _grafana(settings: Settings) -> dict[str, str]:
                 "access": "proxy",
                 "url": f"http://{LOOPBACK}:{settings.prometheus_port}",
                 "isDefault": True,
-                "jsonData": {"timeInterval": f"{settings.every_s}s"},
+                "jsonData": {"timeInterval": f"{collect.EVERY_S:g}s"},
             }
         ],
     }

@@ -30,7 +30,6 @@ def plan(options: Options) -> dict[str, Any]:
         largest=options["largest_mib"] * MIB,
         forks=options["forks"],
         port=options["port"],
-        timeout_s=options["timeout"],
     )
     return {"parts": document.plain(made.parts), "reason": made.reason}
 
@@ -75,7 +74,6 @@ PLANNERS = {
             "largest_mib": {"type": "int", "default": 4096},
             "forks": {"type": "int", "default": 5},
             "port": {"type": "int", "default": ports.NCCL_TEST},
-            "timeout": {"type": "float", "default": 600},
         },
         gathered={"facts": fabric_fact.load, "looks": "nccl_look"},
     ),

@@ -14,6 +14,7 @@ GIB = 2**30
 # all_gather has what is sent beside what is received; torch, CUDA and NCCL's own buffers take about 3 GiB.
 COPIES = 2
 BESIDE = 4 * GIB
+TIMEOUT_S = 600.0  # for all sizes; systemd ends the test then
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,6 @@ def schedule(
     largest: int,
     forks: int,
     port: int,
-    timeout_s: float,
 ) -> Schedule:
     """``ready``: what was found on each node."""
     reason = _not_possible(facts, ready, head, largest, forks)
@@ -47,7 +47,7 @@ def schedule(
                 ranks=len(hosts),
                 store=store,
                 largest=largest,
-                timeout_s=timeout_s,
+                timeout_s=TIMEOUT_S,
             )
             for rank, host in enumerate(hosts)
         }

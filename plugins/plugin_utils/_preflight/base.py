@@ -43,9 +43,6 @@ class Settings:
     """The role's own variables, see roles/preflight/defaults/main.yml."""
 
     require_gb10: bool = True
-    min_memory_gib: float = 0  # that of a Spark
-    min_disk_gib: float = 20
-    ignored_variables: tuple[str, ...] = ()
     severity: Mapping[str, Any] = field(default_factory=dict)  # {id of a check: fail, warn, info or skip}
     settled: Mapping[str, str] = field(default_factory=dict)  # the same of the playbook, which knows why; comes first
 

@@ -443,7 +443,7 @@ def cables_unknown(context: Context) -> bool:
     wanted = str(context.value(first, "fabric_topology", "auto"))
     if "fabric" not in context.layers or not wants_fabric(context, first) or context.failures:
         return False
-    if context.value(first, "fabric_neighbor_probe") == "never":
+    if float(context.value(first, "fabric_neighbor_timeout_s", 10)) == 0:
         return False
     facts = [context.fact(host) for host in context.hosts]
     return not all(fact and fact.state == "applied" and wanted in ("auto", fact.topology) for fact in facts)
@@ -455,7 +455,6 @@ def listeners(context: Context, forks: int) -> dict[str, Any]:
     timeout = float(context.value(next(iter(context.hosts), ""), "fabric_neighbor_timeout_s", 10))
     made = discovery(
         "auto" if cables_unknown(context) else "single",
-        "auto",
         forks,
         timeout,
         found=[host for host in context.nodes if context.rdma_ports(host)],

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import shlex
 import stat
@@ -116,8 +115,6 @@ def check_unknown(context: Context) -> Iterator[Finding]:
             if gone or (name.startswith(prefixes) and name not in context.variables):
                 where[name].append(host)
     for name, hosts in sorted(where.items()):
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in context.settings.ignored_variables):
-            continue
         hint = preflight_variables.RENAMED.get(name) or (f"Did you mean {slips[name]}?" if name in slips else "")
         role = next((prefix for prefix in prefixes if name.startswith(prefix)), "")
         near = [known for known in context.variables if known.startswith(role)]
@@ -127,7 +124,7 @@ def check_unknown(context: Context) -> Iterator[Finding]:
         yield Finding(
             context.who(h for h in context.hosts if h in hosts),
             f"there is no variable {name}",
-            f"{hint} (a name of your own may be listed in preflight_ignored_variables)",
+            hint,
         )
 
 

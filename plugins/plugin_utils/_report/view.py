@@ -485,7 +485,7 @@ def _speed_notes(points: Sequence[Serving]) -> Iterable[str]:
     if failed := sum(one.failed for one in points):
         yield f"{some(failed, 'request')} failed"
     if any(len(_times(one, one.ttft_ms)) < len(one.ttft_ms) for one in points):
-        yield "p90 and p99 are shown where a repetition has 10 and 100 answers (benchmark_requests)"
+        yield "p90 and p99 are shown where a repetition has 10 and 100 answers"
 
 
 def _smoke(run: Run) -> Table:

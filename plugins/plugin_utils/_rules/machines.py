@@ -271,9 +271,9 @@ CHECKS = (
     ),
     Rule(
         "memory",
-        "The memory is neither that of a Spark of 64 GB nor of one of 128 GB, or less than `preflight_min_memory_gib`",
+        "The memory is neither that of a Spark of 64 GB nor of one of 128 GB",
         "The model would not fit as planned",
-        "Look for memory that the firmware or kernel parameters keep, or set preflight_min_memory_gib",
+        "Look for memory that the firmware or kernel parameters keep",
         layers=frozenset({"engine", "plan"}),
     ),
     Rule(
@@ -287,7 +287,7 @@ CHECKS = (
     ),
     Rule(
         "disk",
-        "Less than `preflight_min_disk_gib` is free where something has to be installed, or it cannot be written to",
+        "Less than 20 GiB is free where something has to be installed, or it cannot be written to",
         "Installing would stop half way",
         layers=SERVING,
     ),

@@ -18,6 +18,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import local_name
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall.port_filter import WEB_UI, slice_of
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.keys import path as key_path
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import SILENCE_S
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._web_ui import names
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import templates
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.secret_names import looks_secret
@@ -31,9 +32,9 @@ RUN = "/run/sparkmatrix-web-ui"
 IN_CONTAINER = "/data"  # where the data are there
 VENV = "/opt/sparkmatrix/web-ui"
 RUNTIMES = ("container", "venv")
-ROLES = ("pending", "user")
+MEMORY_MIB = 4096  # of the GPU, too
 _IMAGE = re.compile(r"[a-z0-9][a-z0-9._:/-]*(:[A-Za-z0-9_][A-Za-z0-9._-]*)?(@sha256:[0-9a-f]{64})?")
-_VERSION = re.compile(r"[0-9]+(\.[0-9]+){1,3}")
+_RELEASE = re.compile(r":v?[0-9]+(\.[0-9]+){1,3}(@|$)")
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 # What keeps the page to itself: set by nobody else, whatever the inventory says.
 _OURS = frozenset(
@@ -46,11 +47,8 @@ _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD")
 class Settings:
     runtime: str = "container"
     image: str = ""
-    version: str = "0.12.4"
     port: int = ports.WEB_UI
-    signup: bool = True
-    default_role: str = "pending"
-    memory_mib: int = 4096
+    signup: str = "pending"
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -59,7 +57,6 @@ class Gateway:
     """As the page reaches it: on loopback, where it needs no TLS."""
 
     port: int
-    timeout_s: int = 3600
 
 
 @dataclass(frozen=True)
@@ -72,17 +69,18 @@ class Made:
 
 def check(settings: Settings) -> Iterator[Finding]:
     """All that is wrong with the settings, known without any machine."""
-    for name, low, high in (("port", 1024, 65535), ("memory_mib", 1024, 65536)):
-        value = getattr(settings, name)
-        if not low <= value <= high:
-            yield _wrong(f"web_ui_{name} is {value}", f"Set it to {low} to {high}")
+    if not 1024 <= settings.port <= 65535:
+        yield _wrong(f"web_ui_port is {settings.port}", "Set it to 1024 to 65535")
     if settings.runtime == "container" and not _IMAGE.fullmatch(settings.image):
         yield _wrong(
             f"web_ui_image {settings.image!r:.200} is no image",
             "Write it as name@sha256:… or name:tag, or set web_ui_runtime: venv",
         )
-    if settings.runtime == "venv" and not _VERSION.fullmatch(settings.version):
-        yield _wrong(f"web_ui_version is {settings.version!r:.50}", "Write a release of open-webui, like 0.12.4")
+    if settings.runtime == "venv" and not _RELEASE.search(settings.image):
+        yield _wrong(
+            f"web_ui_image {settings.image!r:.200} has no release in its tag, which the package is installed of",
+            "Write it as name:v0.12.4",
+        )
     for name, value in settings.environment.items():
         if not _NAME.fullmatch(name) or name in _OURS or name in _fixed(settings, Gateway(1)):
             yield _wrong(
@@ -105,8 +103,8 @@ def _fixed(settings: Settings, gateway: Gateway) -> dict[str, str]:
     return {
         "WEBUI_AUTH": "True",
         "ENABLE_PERSISTENT_CONFIG": "False",  # or keys and addresses of the first start would stay for ever
-        "ENABLE_SIGNUP": str(settings.signup),
-        "DEFAULT_USER_ROLE": settings.default_role,
+        "ENABLE_SIGNUP": str(settings.signup != "closed"),
+        "DEFAULT_USER_ROLE": "user" if settings.signup == "user" else "pending",
         "ENABLE_OPENAI_API": "True",
         "OPENAI_API_BASE_URLS": f"http://{LOOPBACK}:{gateway.port}/v1",
         "ENABLE_OLLAMA_API": "False",
@@ -126,7 +124,7 @@ def environment(settings: Settings, gateway: Gateway) -> dict[str, str]:
     """The user's own come last, but for those that are fixed."""
     usual = {
         "ENV": "prod",
-        "AIOHTTP_CLIENT_TIMEOUT": str(gateway.timeout_s),
+        "AIOHTTP_CLIENT_TIMEOUT": str(SILENCE_S),
         "CORS_ALLOW_ORIGIN": f"http://{LOOPBACK}:{settings.port};http://localhost:{settings.port}",
         # Whoever has an account may ask every model of the gateway.
         "BYPASS_MODEL_ACCESS_CONTROL": "True",
@@ -154,6 +152,7 @@ def make(settings: Settings, gateway: Gateway, marks: str, image: str = "") -> M
         "settings": settings,
         "data": paths.WEB_UI,
         "venv": VENV,
+        "memory_mib": MEMORY_MIB,
         "names": names,
         "managed": MANAGED,
         "sandbox": unit_sandbox,

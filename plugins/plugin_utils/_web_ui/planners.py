@@ -14,7 +14,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._web_ui import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._web_ui.files import Gateway, Settings
 
 REFUSED = "The chat page cannot be set up, and nothing was changed:"
-KINDS = {str: "str", int: "int", bool: "bool"}
+KINDS = {str: "str", int: "int"}
 
 
 def made(options: Options) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def made(options: Options) -> dict[str, Any]:
     image = options["image_id"]
     wrong = [Finding("", f"{image!r:.100} is no id of an image", "Look at: docker image ls")] if image else []
     shown = judged(REFUSED, [*files.check(settings), *([] if is_id(image) else wrong)])
-    gateway = Gateway(options["gateway_port"], options["gateway_timeout_s"])
+    gateway = Gateway(options["gateway_port"])
     made = files.make(settings, gateway, options["marks"], image)
     return {
         **shown,
@@ -38,7 +38,6 @@ PLANNERS = {
         made,
         {
             "gateway_port": {"type": "int", "required": True},
-            "gateway_timeout_s": {"type": "int", "required": True},
             "image_id": {"type": "str", "default": ""},
             "marks": {"type": "str", "default": "", "no_log": False},
             **{

@@ -70,7 +70,7 @@ SAID: Mapping[str, Mapping[str, Any]] = {
     "managed_files": {"changed_paths": []},
     "managed_service": {"due": False, "action": "none"},
     "port_filter": {"changes": []},
-    "peermem": {"loaded": False},
+    "peermem": {},
     "secret": {"secret": "0123456789abcdef0123", "fingerprint": "a1340f55d6c3", "replaced": False},
     "gateway": {"action": "none", "endpoints": ["https://10.64.0.10:8443/v1"], "firewall": [], "sets": []},
     "engine_probe": {"ready": True, "answer": ANSWER, "waited_s": 0.2, "access": 401, "rdma": ""},

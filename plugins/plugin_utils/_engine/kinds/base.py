@@ -49,7 +49,6 @@ class Launch:
     revision: str = ""
     budget: Memory | None = None  # none on a CPU
     draft: Draft | None = None
-    pin_kv_cache: bool = False
     shared: bool = False  # other services are on the same nodes
     bin: str = ""  # directory of the programs with a / at its end, or empty
     rendezvous_port: int = ports.RENDEZVOUS

@@ -413,8 +413,8 @@ def _common(launch: Launch) -> dict[str, Any]:
     if launch.budget:
         share = f"{launch.budget.utilization:.3f}"
         planned["gpu-memory-utilization"] = share[:-1] if share.endswith("0") else share
-        if launch.pin_kv_cache:
-            planned["kv-cache-memory-bytes"] = launch.budget.kv_cache_memory_bytes
+        # What vLLM measures counts what it compiles at a first start, the page cache, and what others take meanwhile.
+        planned["kv-cache-memory-bytes"] = launch.budget.kv_cache_memory_bytes
     if launch.draft:
         draft: dict[str, Any] = {
             "method": launch.draft.method,

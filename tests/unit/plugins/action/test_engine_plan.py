@@ -57,13 +57,12 @@ def test_from_the_file_of_an_earlier_run():
 
 def test_ray_options_reach_the_plan():
     hosts = {f"spark{rank + 1}": {"spark_fabric": fact(rank, 2)} for rank in range(2)}
-    ray = {"ray_port": 7000, "ray_object_store_mib": 256}
+    ray = {"ray_port": 7000}
     result = plan(hosts, launch="ray", **ray, venv_path="/data/venv", environment={"A": 1})
     command = result["plans"]["spark1"]["ray"]["command"]
     assert command["program"][0] == "/data/venv/bin/ray"
     argv = command["options"]
     assert argv[argv.index("--port") + 1] == "7000"
-    assert argv[argv.index("--object-store-memory") + 1] == str(2**28)
     assert result["plans"]["spark1"]["ray"]["env"]["A"] == "1"
 
 

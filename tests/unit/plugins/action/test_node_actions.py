@@ -59,7 +59,7 @@ def test_a_good_inventory():
 def test_a_bad_inventory_is_refused_with_every_finding():
     result = judge({
         "spark_1": {"spark_rank": 0, "preflight_severty": 1, "my_own": ValueError("never read")},
-        "spark2": {"spark_rank": 0, "preflight_min_memory_gib": ValueError("'x' is  undefined")},
+        "spark2": {"spark_rank": 0, "preflight_contact_timeout_s": ValueError("'x' is  undefined")},
     })  # fmt: skip
     assert result["failed"]
     lines = result["msg"].splitlines()
@@ -67,7 +67,7 @@ def test_a_bad_inventory_is_refused_with_every_finding():
     assert lines[1].startswith("  1. spark_1: the inventory name")
     assert lines[2].startswith("  2. spark_1, spark2: spark_rank 0 is given 2 times")
     assert "Did you mean preflight_severity?" in lines[3]
-    assert "preflight_min_memory_gib cannot be evaluated: 'x' is undefined" in lines[4]
+    assert "preflight_contact_timeout_s cannot be evaluated: 'x' is undefined" in lines[4]
     assert lines[5].startswith(
         "Some of this must be mended; to run in spite of the others, add this line to group_vars/"
     )

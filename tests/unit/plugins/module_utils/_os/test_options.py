@@ -49,7 +49,6 @@ def test_every_variable_is_documented():
         ("upgrades", False, "off"),
         ("limits", "yes", True),
         ("limits", "0", False),
-        ("swappiness", "1", 1),
         ("memlock", 8192, "8192"),
         ("nofile", 16384, "16384"),
         ("nofile", "1: 2", "1:2"),
@@ -68,8 +67,6 @@ def test_values(name, given, expected):
         ("limits", "perhaps"),
         ("headless", True),
         ("watchdog_available_mib", 63),
-        ("swappiness", 201),
-        ("swappiness", True),
         ("memlock", "lots"),
         ("nofile", "a"),
         ("nofile", "2:1"),
@@ -81,7 +78,6 @@ def test_values(name, given, expected):
         ("known_good", {"a": {}}),
         ("sysctl", {"net.x": 1}),
         ("sysctl", {"vm.x": "<5"}),
-        ("sysctl", {"vm.swappiness": 5}),  # it has a switch of its own
         ("nothing", 1),
     ],
 )

@@ -301,10 +301,10 @@ def test_a_machine_that_goes_down_after_the_files_keeps_the_values_that_it_had(m
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(managed_files, "apply_set", down_afterwards)
-        stabilization(machine).present({"swappiness": 7})
+        stabilization(machine).present({"sysctl": {"vm.swappiness": "7"}})
     # The boot brings what the files say.
     machine.write("/proc/sys/vm/swappiness", "7\n")
     machine.run(["systemctl", "daemon-reload"])
-    stabilization(machine).present({"swappiness": 7})
+    stabilization(machine).present({"sysctl": {"vm.swappiness": "7"}})
     stabilization(machine).absent()
     assert machine.state() == before

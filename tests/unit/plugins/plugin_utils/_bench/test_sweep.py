@@ -37,19 +37,16 @@ def test_the_sweep_fits_into_the_plan(context, concurrency, expected):
 
 
 def test_no_two_runs_of_a_sweep_have_prompts_in_common():
-    points = sweep.points(PLAN, Settings(repetitions=9), 4200)
+    points = sweep.points(PLAN, Settings(), 4200)
     seeds = [point.seed + number for point in points for number in range(point.repetitions + 1)]
     assert len(seeds) == len(set(seeds))
     assert min(seeds) == 4200
 
 
 def test_the_users_own_sweep():
-    settings = sweep.read_settings(
-        {"concurrency": [2, 3], "prompt_tokens": [100, 200], "output_tokens": 10, "repetitions": 5, "requests": 4}
-    )
+    settings = sweep.read_settings({"concurrency": [2, 3], "prompt_tokens": [100, 200], "output_tokens": 10})
     points = sweep.points(PLAN, settings, 0)
     assert shape(points) == [(2, 100, 10), (3, 100, 10), (2, 200, 10)]
-    assert {(point.requests // point.concurrency, point.repetitions) for point in points} == {(4, 5)}
 
 
 def test_what_does_not_fit_into_the_context_is_refused():
@@ -57,7 +54,7 @@ def test_what_does_not_fit_into_the_context_is_refused():
         sweep.points(PLAN, Settings(prompt_tokens=(512, 40000)), 0)
 
 
-@pytest.mark.parametrize("wrong", [{"concurrency": [0]}, {"prompt_tokens": [512, -1]}, {"repetitions": 0}])
+@pytest.mark.parametrize("wrong", [{"concurrency": [0]}, {"prompt_tokens": [512, -1]}])
 def test_nothing_is_measured_no_times(wrong):
     with pytest.raises(SparkError, match="Choose 1 or more"):
         sweep.read_settings(wrong)

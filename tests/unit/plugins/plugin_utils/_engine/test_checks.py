@@ -134,16 +134,13 @@ CASES = {
     **{
         f"Ray {values}": (2, {f"ray_{name}": value for name, value in values.items()}, {})
         for values in (
-            {"num_cpus": 0},
-            {"object_store_mib": 80},
-            {"object_store_mib": 79},
             {"port": 8000},
             {"dashboard_port": 6379},
             {"port": 1023, "dashboard_port": 65536},
             {"port": 21002},
         )
     },
-    "without Ray no number of Ray": (2, {"launch": "native", "ray_num_cpus": 0, "ray_port": 1}, {}),
+    "without Ray no number of Ray": (2, {"launch": "native", "ray_port": 1}, {}),
     "a port without Ray": (2, {"launch": "native", "port": 29501}, {}),
     "a port of one node": (1, {"port": 29501}, SMALL),
     "a port of replicas": (2, {"data_parallel_size": 2, "port": 29550}, SMALL),

@@ -141,12 +141,6 @@ def test_beside_each_other():
     assert [head.name for head in plans["spark2"].heads] == ["small"]
 
 
-def test_the_cache_is_pinned_unless_that_is_switched_off():
-    for entry, pinned in ((CHAT, True), ({**CHAT, "pin_kv_cache": False}, False)):
-        words = made(entry, CODE).plans["spark1"].here[0].engine.command.words
-        assert ("--kv-cache-memory-bytes" in words) == pinned
-
-
 def test_what_messages_name_is_an_option_of_a_service():
     """In an entry it is a key, else a variable of the role."""
     keys, roles = (

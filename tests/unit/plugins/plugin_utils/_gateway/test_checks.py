@@ -61,8 +61,7 @@ def test_a_plain_gateway_is_accepted():
         ({"paths": ("/v1/a/../b",)}, "gateway_paths has '/v1/a/../b'"),
         ({"paths": ("/v1/a;b",)}, "gateway_paths has '/v1/a;b'"),
         ({"max_request_mib": 0}, "gateway_max_request_mib is 0, expected 1 to 1024"),
-        ({"timeout_s": 1}, "gateway_timeout_s is 1, expected 60 to 86400"),
-        ({"tls": "files"}, "gateway_tls_certificate is ''"),
+        ({"tls": "files"}, "gateway_tls has ''"),
         ({"tls_names": ("a b",)}, "gateway_tls_names has 'a b'"),
         ({"allow_from": ("x",)}, "gateway_allow_from has 'x'"),
         ({"allow_from": ("fe80::1% 0; } x",)}, "gateway_allow_from has 'fe80::1% 0; } x'"),
@@ -90,14 +89,18 @@ def test_a_problem_never_shows_a_key():
 
 
 def test_all_problems_come_at_once():
-    assert problems(wanted(port=0, timeout_s=1, paths=("/x", "/y"))).count("gateway_") == 4
+    assert problems(wanted(port=0, keys_per_address=-1, paths=("/x", "/y"))).count("gateway_") == 4
 
 
 def test_options_as_they_are_written():
     engines = [{"name": "chat", "model": "tiny"}, {"name": "b", "model": "bge", "port": "8001", "key": "no"}]
-    settings, findings = g.read({"listen": "lo", "port": "443", "engines": engines, "keys": [{"name": "a"}]})
+    tls = {"certificate": "/c.pem", "key": "/k.pem"}
+    settings, findings = g.read(
+        {"listen": "lo", "port": "443", "engines": engines, "keys": [{"name": "a"}], "tls": tls}
+    )
     assert settings is not None and not findings
     assert (settings.listen, settings.port, settings.keys) == (("lo",), 443, (Key("a"),))
+    assert (settings.tls, settings.certificate_paths) == ("files", ("/c.pem", "/k.pem"))
     assert [(engine.key, engine.port) for engine in settings.engines] == [(True, 8000), (False, 8001)]
 
 
@@ -108,6 +111,7 @@ def test_options_as_they_are_written():
         ({"keys": ["secret-of-alice"]}, "gateway_keys is no list of {name, key}"),
         ({"keys": [{"key": "secret-of-alice"}]}, "gateway_keys is no list"),
         ({"tls": "acme"}, "gateway.tls is 'acme', expected one of"),
+        ({"tls": {"certificate": "/etc/x/cert.pem"}}, "gateway_tls is no mapping of certificate and key"),
         ({"tsl": "off"}, "tsl"),
     ],
 )

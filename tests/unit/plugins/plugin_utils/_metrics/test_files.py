@@ -119,9 +119,7 @@ def test_a_new_node_program_starts_the_collector_anew_and_nothing_else(cluster):
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"every_s": 1}, "observability_every_s is 1. Set it to 5 to 60"),
-        ({"retention_days": 0}, "observability_retention_days is 0"),
-        ({"prometheus_port": 80}, "observability_prometheus_port is 80"),
+        ({"prometheus_port": 80}, "observability_prometheus_port is 80. Set it to 1024 to 65535"),
         ({"grafana_image": "grafana/grafana:latest"}, "names no digest"),
     ],
 )

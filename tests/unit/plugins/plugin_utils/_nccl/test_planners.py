@@ -36,8 +36,8 @@ def judged(**options: Any) -> dict[str, Any]:
     [
         ({}, 29562, {}),
         (
-            {"largest_mib": 2, "port": 30000, "timeout": 60, "forks": 2},
-            *(30000, {"largest": 2 * 2**20, "timeout_s": 60.0}),
+            {"largest_mib": 2, "port": 30000, "forks": 2},
+            *(30000, {"largest": 2 * 2**20}),
         ),
     ],
 )

@@ -23,7 +23,7 @@ BUSY = {"spark2": {"busy": ("sparkmatrix-engine.service",)}}
 def scheduled(count: int = 2, ready: Any = None, **changes: Any) -> Schedule:
     facts = dict(list(THREE.items())[:count])
     looks = {host: replace(READY, **(ready or {}).get(host, {})) for host in facts}
-    options = {"head": "spark1", "largest": 4 * GIB, "forks": 5, "port": 29562, "timeout_s": 600, **changes}
+    options = {"head": "spark1", "largest": 4 * GIB, "forks": 5, "port": 29562, **changes}
     return schedule(facts, looks, **options)
 
 
@@ -35,7 +35,7 @@ def test_one_rank_on_each_machine_that_meet_at_the_head() -> None:
 def test_the_head_is_first_and_the_others_follow_as_the_fabric_counts_them() -> None:
     order = {"a": 3, "b": 1, "c": 2, "d": 2, "e": 0}
     facts = {host: replace(FACTS["spark1"], host=host, rank=rank) for host, rank in reversed(order.items())}
-    made = schedule(facts, dict.fromkeys(facts, READY), head="c", largest=GIB, forks=5, port=1, timeout_s=600)
+    made = schedule(facts, dict.fromkeys(facts, READY), head="c", largest=GIB, forks=5, port=1)
     assert made.reason == ""
     assert {host: part.rank for host, part in made.parts.items()} == {"c": 0, "e": 1, "b": 2, "d": 3, "a": 4}
 

@@ -75,9 +75,6 @@ CASES = {
         "spark1": {"spark_rank": 0}, "alias": {"spark_rank": 1, "ansible_host": "spark1"},
     }),
     "variables that do not exist": own("spark1", spark_rnak=1, rest={"fabric_mtuu": 1, "my_own": 2, "engine_zzz": 3}),
-    "variables that are ignored": replace(
-        own("spark1", spark_rnak=1, rest={"fabric_mtuu": 1, "engine_zzz": 3}),
-        settings=base.Settings(ignored_variables=("engine_*", "fabric_mtuu", "spark_rnak"))),
     "variables of other layers": context({"os_stabilization"}, inventory(1, engine_zzz=3)),
     "variables of a role without documentation": context({"verify"}, inventory(1, verify_odd=1)),
     "keys of a service as variables": context(hosts=inventory(1, engine="x", gpu_memory_utilization=0.8, port=1)),

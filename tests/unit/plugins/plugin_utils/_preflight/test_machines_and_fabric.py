@@ -342,7 +342,10 @@ FAULTS = {
     "nccl_conf": (node("nccl", {"system": "2.28.9", "settings": {"/etc/nccl.conf": {"NCCL_IB_GID_INDEX": "3"}}}), ALL),
     "cables": (both(every("fabric_topology", "ring"), listened("spark1.0 spark2.0 spark3.0 spark4.0 @sw1")), ALL),
     "nccl_ring": (both(every("fabric_topology", "ring"), old_nccl("2.29.0")), ALL),
-    "web_ui": (both(every("web_ui_enabled", True), every("web_ui_runtime", "venv")), {"web_ui"}),
+    "web_ui": (
+        both(every("web_ui_enabled", True), every("web_ui_image", "x:v1.0"), every("web_ui_runtime", "venv")),
+        {"web_ui"},
+    ),
     "compiler": (without_nvcc, {"engine"}),
     "nccl_several": (both(every("fabric_topology", "switch"), old_nccl("2.28.9")), ALL),
 }
@@ -367,10 +370,6 @@ MORE = {
         f"{gib} GiB of memory": (memory(gib), ALL)
         for gib in (51.9, 52, 64, 64.1, 109.9, 110, 128, 128.1)
     },
-    **{
-        f"{gib} GiB where 100 are enough": (both(memory(gib), settings_of(min_memory_gib=100)), ALL)
-        for gib in (99.9, 100, 106, 107.2)
-    },
     "any memory": (both(memory(8), settings_of(require_gb10=False)), ALL),
     "memory that is not known": (node("memory", {}), ALL),
     "just enough space": (node("paths", {"/opt/x": PATHS}), ALL),
@@ -384,8 +383,6 @@ MORE = {
         node("paths", {"/var/lib/sparkmatrix": {**PATHS, "read_only": True, "exists": True}}), ALL),
     "state with little space": (node("paths", {"/var/lib/sparkmatrix": {**PATHS, "free": 1}}), ALL),
     "space that is not known": (node("paths", {"/opt/x": {**PATHS, "free": None}}), ALL),
-    "less space is needed": (
-        both(node("paths", {"/opt/x": {**PATHS, "free": 2**30}}), settings_of(min_disk_gib=1)), ALL),
     "a clock behind": (clock(spark2=-60.0), ALL),
     "a clock within its limit": (clock(spark1=0.0, spark2=5.0, spark3=0.0, spark4=0.0), ALL),
     "a clock at its limit": (clock(spark1=0.0, spark2=10.0, spark3=0.0, spark4=0.0), ALL),
@@ -756,7 +753,7 @@ def test_who_has_to_reach_whom():
         ({"fabric"}, {}, NOBODY, False),
         ({"fabric"}, inventory(fabric_topology="single"), NOBODY, False),
         ({"fabric"}, inventory(), {**NOBODY, "failures": {"spark2": "timed out"}}, False),
-        ({"fabric"}, inventory(fabric_neighbor_probe="never"), NOBODY, False),
+        ({"fabric"}, inventory(fabric_neighbor_timeout_s=0), NOBODY, False),
         # After an earlier run.
         ({"fabric"}, inventory(), {}, False),
         ({"fabric"}, inventory(), {"variables": {}}, False),

@@ -14,8 +14,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._web_ui.files 
 
 DIGEST = f"ghcr.io/open-webui/open-webui@sha256:{'a' * 64}"
 CONTAINER = Settings(image=DIGEST)
-VENV = Settings(runtime="venv")
-GATEWAY = Gateway(8081, 1800)
+VENV = Settings(runtime="venv", image="x/y:v0.12.4")
+GATEWAY = Gateway(8081)
 
 
 def unit(settings, marks=""):
@@ -45,8 +45,8 @@ def test_it_starts_anew_with_keys_image_settings_and_nothing_else():
         for settings, gateway, marks in (
             (CONTAINER, GATEWAY, "one"),
             (CONTAINER, GATEWAY, "two"),
-            (replace(CONTAINER, signup=False), GATEWAY, "one"),
-            (CONTAINER, Gateway(8082, 1800), "one"),
+            (replace(CONTAINER, signup="closed"), GATEWAY, "one"),
+            (CONTAINER, Gateway(8082), "one"),
             (replace(CONTAINER, port=8090), GATEWAY, "one"),
         )
     }
@@ -78,10 +78,9 @@ def test_the_user_adds_variables_and_changes_none_that_are_fixed():
     ("values", "found"),
     [
         ({"port": 80}, "web_ui_port is 80"),
-        ({"memory_mib": 10}, "web_ui_memory_mib is 10"),
         ({"runtime": "container", "image": ""}, "web_ui_image '' is no image"),
         ({"runtime": "container", "image": "x y"}, "is no image"),
-        ({"version": "latest"}, "web_ui_version is 'latest'"),
+        ({"image": "x/y:latest"}, "has no release in its tag"),
         ({"environment": {"WEBUI_AUTH": "False"}}, "web_ui_environment has 'WEBUI_AUTH'"),
         ({"environment": {"LD_PRELOAD": "/x"}}, "web_ui_environment has 'LD_PRELOAD'"),
         ({"environment": {"lower": "1"}}, "web_ui_environment has 'lower'"),
@@ -95,7 +94,7 @@ def test_what_cannot_be_is_told(values, found):
 
 
 def test_the_planner_takes_what_the_role_has():
-    options = {"gateway_port": "8081", "gateway_timeout_s": 3600, "runtime": "venv", "port": "8090"}
+    options = {"gateway_port": "8081", "runtime": "venv", "image": "x/y:v0.12.4", "port": "8090"}
     result = run("web_ui", planners.PLANNERS["web_ui"], options, {})
     assert result["unit"]["name"] == "sparkmatrix-web-ui.service" and result["ask"] == "http://127.0.0.1:8090/health"
     assert len(result["files"]) == 2
