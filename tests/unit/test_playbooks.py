@@ -200,6 +200,7 @@ def test_preflight_says_what_a_run_would_and_a_full_disk_can_be_emptied():
     assert not MODELS & set(checked("playbooks/artifacts.yml"))
 
 
+@FULL
 def test_the_report_is_made_of_a_folder_without_a_machine(tmp_path):
     run = report_samples.hostile("{{ 1 // 0 }}<script>")
     (tmp_path / "run.json").write_text(json.dumps(run.as_dict()))
@@ -246,6 +247,7 @@ def test_the_ssh_configuration_goes_by_the_inventory(tmp_path):
     )
 
 
+@FULL
 def test_a_jump_host_is_on_every_way(tmp_path):
     """Of the inventory, and where only ssh's own configuration knows it; that is named in the environment here."""
     own = tmp_path / "own"
