@@ -289,7 +289,7 @@ said(
 in_file(
     "_managed/settings:Settings",
     here("_managed/settings:record_path")("x"),
-    lambda _path: here("_managed/settings:Settings")("x", root=ROOT).load(),
+    lambda _path: here("_managed/settings:Settings")("x", here("_base/machine:Machine")(ROOT)).load(),
     json.dumps(
         {
             "schema": 1,
@@ -337,7 +337,7 @@ for name, path, true in (
 in_file(
     "_engine/rank:_watchdog",
     here("_os/memory_watchdog:REASON"),
-    lambda _path: here("_engine/rank:Node")._watchdog(SimpleNamespace(root=ROOT)),
+    lambda _path: here("_engine/rank:Node")(None, here("_base/machine:Machine")(ROOT))._watchdog(),
     '{"time": "t", "reason": "r"}',
     refuses=(),
 )
