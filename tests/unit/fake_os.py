@@ -130,8 +130,6 @@ class FakeOs(FakeFiles):
             return self._show(argv, words[1:])
         if verb == "list-unit-files":
             return Completed(0, "".join(f"{name} generated -\n" for name in self.swap_units))
-        if verb == "get-default":
-            return Completed(0, "graphical.target\n")
         if verb == "is-active":
             return Completed(0 if self.units.get(words[1], {}).get("ActiveState") == "active" else 3)
         self._changed(argv)

@@ -90,11 +90,6 @@ def path(directory: int) -> str:
     return f"/proc/self/fd/{directory}"
 
 
-def shown(place: str) -> str:
-    """A path for people, who have no descriptors."""
-    return os.path.join(os.path.realpath(os.path.dirname(place)), os.path.basename(place))
-
-
 def open_file(name: str, directory: int) -> int:
     """A regular file, for reading; :class:`OSError` for all else, which is not even opened: devices may act on that."""
     if stat.S_ISREG(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):

@@ -95,11 +95,6 @@ def find(name: str, place: str, revision: str = "") -> Source:
     return _source(name, base, (base,), "")
 
 
-def adopt(cache: Cache, name: str, revision: str) -> Source:
-    """What is in the cache without a manifest: an engine downloaded it, or a user put it there."""
-    return find(name, cache.home, revision)
-
-
 def _commit(folder: str, revision: str, name: str) -> str:
     known = sorted(os.listdir(f"{folder}/snapshots"))
     wanted = revision or "main"

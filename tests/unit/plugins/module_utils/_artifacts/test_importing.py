@@ -100,7 +100,7 @@ def test_a_cache_by_any_of_its_directories(tmp_path: Path, cache: Cache, shared:
 @pytest.mark.parametrize("shared", [False, True])
 def test_what_an_engine_downloaded_here_is_adopted(cache: Cache, shared: bool) -> None:
     classic(Path(cache.home, "hub"), shared)
-    source = importing.adopt(cache, NAME, "main")
+    source = importing.find(NAME, cache.home, "main")
     made = importing.bring(cache, source, source.choose())
     inode = (cache.snapshot(NAME, REVISION) / WEIGHTS[0]).stat().st_ino
     caches.place(cache, made)
