@@ -27,6 +27,7 @@ UNITS = (
 )
 # By pattern and not by type: systemd then looks at these alone (0.01 s) and not at all unit files (0.35 s).
 _SWAP_UNITS = ("systemctl", "list-unit-files", "*.swap", "--no-legend")
+_PACKAGE = "${db:Status-Abbrev}\t${Package}\t${Version}\n"
 _SESSION = "Id,Name,Type,Class,Remote,Service,State"
 GRAPHICAL = frozenset({"x11", "wayland", "mir", "xrdp"})
 
@@ -109,69 +110,58 @@ def parse_packages(text: str) -> dict[str, str]:
     return found
 
 
-class Reader:
-    """Reads the parts of :class:`Reading`."""
-
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-
-    def text(self, path: str) -> str:
-        return self.machine.text(path) or ""
-
-    def lines(self, *argv: str) -> str:
-        return self.machine.output(*argv) or ""
-
-    def read(
-        self,
-        *,
-        sysctl: Sequence[str] = (),
-        more_units: Sequence[str] = (),
-        packages: bool = False,
-        known_swaps: Sequence[str] = (),
-    ) -> Reading:
-        machine = self.machine
-        memory = meminfo.read(machine.root)
-        units = machine.units([*UNITS, *(name for name in more_units if name not in UNITS)])
-        mounts = [line.split() for line in self.text("/proc/mounts").splitlines()]
-        cgroup = [words[3].split(",") for words in mounts if words[1:3] == ["/sys/fs/cgroup", "cgroup2"]]
-        return Reading(
-            memory_total=memory.get("MemTotal", 0),
-            memory_available=memory.get("MemAvailable", 0),
-            swaps=read_swaps(machine.root),
-            swap_units=self.swap_units(),
-            swap_files=frozenset(name for name in known_swaps if machine.exists(name)),
-            units=units,
-            sessions=self.sessions(),
-            packages=self.packages() if packages else {},
-            sysctl={key: " ".join(self.text(f"/proc/sys/{key.replace('.', '/')}").split()) for key in sysctl},
-            containers=self.containers(units["docker.service"]),
-            docker_config=machine.content("/etc/docker/daemon.json"),
-            memory_controller="memory" in self.text("/sys/fs/cgroup/cgroup.controllers").split(),
-            recursive_protection=any("memory_recursiveprot" in options for options in cgroup),
-            apt=machine.exists("/etc/apt"),
-            nvidia_driver=machine.exists("/proc/driver/nvidia/version"),
-            clock_synchronized=self.clock(),
-            reboot_required=machine.exists("/run/reboot-required"),
-        )
-
-    def swap_units(self) -> list[str]:
-        """What would activate swap at a boot: units of generators (fstab, GPT, zram) and of administrators."""
-        words = [line.split() for line in self.lines(*_SWAP_UNITS).splitlines()]
-        return sorted({line[0] for line in words if line and line[0].endswith(".swap")})
-
-    def sessions(self) -> list[Session]:
-        listed = self.lines("loginctl", "list-sessions", "--no-legend")
-        ids = re.findall(r"^\s*(c?[0-9]+)\s", listed, re.MULTILINE)
-        return parse_sessions(self.lines("loginctl", "show-session", f"--property={_SESSION}", *ids)) if ids else []
-
-    def packages(self) -> dict[str, str]:
-        form = "${db:Status-Abbrev}\t${Package}\t${Version}\n"
-        return parse_packages(self.lines("dpkg-query", "-W", "-f", form))
-
-    def containers(self, docker: Unit) -> list[str]:
+def read(
+    machine: Machine,
+    *,
+    sysctl: Sequence[str] = (),
+    more_units: Sequence[str] = (),
+    packages: bool = False,
+    known_swaps: Sequence[str] = (),
+) -> Reading:
+    memory = meminfo.read(machine.root)
+    units = machine.units([*UNITS, *(name for name in more_units if name not in UNITS)])
+    mounts = [line.split() for line in _text(machine, "/proc/mounts").splitlines()]
+    cgroup = [words[3].split(",") for words in mounts if words[1:3] == ["/sys/fs/cgroup", "cgroup2"]]
+    synchronized = _said(machine, "timedatectl", "show", "--property=NTPSynchronized", "--value").strip()
+    return Reading(
+        memory_total=memory.get("MemTotal", 0),
+        memory_available=memory.get("MemAvailable", 0),
+        swaps=read_swaps(machine.root),
+        swap_units=_swap_units(machine),
+        swap_files=frozenset(name for name in known_swaps if machine.exists(name)),
+        units=units,
+        sessions=_sessions(machine),
+        packages=parse_packages(_said(machine, "dpkg-query", "-W", "-f", _PACKAGE)) if packages else {},
+        sysctl={key: " ".join(_text(machine, f"/proc/sys/{key.replace('.', '/')}").split()) for key in sysctl},
         # Asking a stopped daemon would start it through its socket.
-        return self.lines("docker", "ps", "--format", "{{.Names}}").split() if docker.alive else []
+        containers=_said(machine, "docker", "ps", "--format", "{{.Names}}").split()
+        if units["docker.service"].alive
+        else [],
+        docker_config=machine.content("/etc/docker/daemon.json"),
+        memory_controller="memory" in _text(machine, "/sys/fs/cgroup/cgroup.controllers").split(),
+        recursive_protection=any("memory_recursiveprot" in options for options in cgroup),
+        apt=machine.exists("/etc/apt"),
+        nvidia_driver=machine.exists("/proc/driver/nvidia/version"),
+        clock_synchronized={"yes": True, "no": False}.get(synchronized),
+        reboot_required=machine.exists("/run/reboot-required"),
+    )
 
-    def clock(self) -> bool | None:
-        answer = self.lines("timedatectl", "show", "--property=NTPSynchronized", "--value").strip()
-        return {"yes": True, "no": False}.get(answer)
+
+def _text(machine: Machine, path: str) -> str:
+    return machine.text(path) or ""
+
+
+def _said(machine: Machine, *argv: str) -> str:
+    return machine.output(*argv) or ""
+
+
+def _swap_units(machine: Machine) -> list[str]:
+    """What would activate swap at a boot: units of generators (fstab, GPT, zram) and of administrators."""
+    words = [line.split() for line in _said(machine, *_SWAP_UNITS).splitlines()]
+    return sorted({line[0] for line in words if line and line[0].endswith(".swap")})
+
+
+def _sessions(machine: Machine) -> list[Session]:
+    listed = _said(machine, "loginctl", "list-sessions", "--no-legend")
+    ids = re.findall(r"^\s*(c?[0-9]+)\s", listed, re.MULTILINE)
+    return parse_sessions(_said(machine, "loginctl", "show-session", f"--property={_SESSION}", *ids)) if ids else []

@@ -33,9 +33,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed impor
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File, State
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import Service, Wanted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.settings import KINDS, Record, Settings
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os import memory_watchdog, topics
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os import machine_state, memory_watchdog, topics
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os import options as os_options
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os.machine_state import Reader, Reading
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os.machine_state import Reading
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os.options import Options
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os.topics import (
     DOCKER_CONFIG,
@@ -89,14 +89,14 @@ class Stabilization:
         self.host = os.uname().nodename
         self.node = node or Machine(runner=patient)
         self.settings = Settings(NAME, self.node, check_mode=check_mode)
-        self.reader = Reader(self.node)
         self.outcome = Outcome()
 
     def present(self, values: Mapping[str, Any]) -> Outcome:
         """Apply the options. Raises :class:`SparkError`; nothing is changed when an option is refused."""
         options = os_options.parse(values)
         before = self.settings.load()
-        machine = self.reader.read(
+        machine = machine_state.read(
+            self.node,
             sysctl=tuple(options.sysctl),
             more_units=tuple(options.memory_min_mib),
             packages=options.hold or bool(options.known_good),
@@ -115,7 +115,7 @@ class Stabilization:
         """Give everything back that :meth:`present` took."""
         before = self.settings.load()
         part = Part()
-        self._bring(part, self.reader.read(), before, Options(watchdog_available_mib=0), forget=True)
+        self._bring(part, machine_state.read(self.node), before, Options(watchdog_available_mib=0), forget=True)
         if not self.check_mode:
             self._drop_reason()
         return self._finish(part)
@@ -291,17 +291,14 @@ class Stabilization:
 
     def _protected(self, part: Part) -> dict[str, int]:
         """Read memory.min back. What is not as wanted is a finding: a file that has no effect protects nothing."""
-        if not part.protect or not self.node.exists("/sys/fs/cgroup/cgroup.controllers"):
-            return {}
-        if "memory" not in self.reader.text("/sys/fs/cgroup/cgroup.controllers").split():
+        if not part.protect or "memory" not in (self.node.text("/sys/fs/cgroup/cgroup.controllers") or "").split():
             return {}
         units = self.node.units(sorted(part.protect))
         running = {name: unit.cgroup for name, unit in units.items() if unit.alive and unit.cgroup}
         deadline = self.node.clock() + PROTECTION_WAIT_S
         while True:
             found = {
-                name: int(self.reader.text(f"/sys/fs/cgroup{cgroup}/memory.min").strip() or 0)
-                for name, cgroup in running.items()
+                name: int(self.node.text(f"/sys/fs/cgroup{cgroup}/memory.min") or 0) for name, cgroup in running.items()
             }
             wrong = {name: size for name, size in found.items() if size < part.protect[name]}
             if not wrong or self.check_mode or self.node.clock() > deadline:

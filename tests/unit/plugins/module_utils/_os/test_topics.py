@@ -11,11 +11,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.systemd 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.settings import Record, Swap, parse_swaps
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os import topics
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os.machine_state import (
-    Reader,
     Reading,
     Session,
     parse_packages,
     parse_sessions,
+    read,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os.options import Options
 from hypothesis import given
@@ -320,6 +320,6 @@ def test_parsers():
 
 
 def test_a_machine_without_systemd(tmp_path):
-    reader = Reader(Machine(str(tmp_path), lambda argv: Completed(1, "", "not booted")))
+    node = Machine(str(tmp_path), lambda argv: Completed(1, "", "not booted"))
     with pytest.raises(SparkError, match=r"ssh.service .*: systemctl show failed \(not booted\)"):
-        reader.read()
+        read(node)
