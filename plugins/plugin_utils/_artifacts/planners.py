@@ -170,7 +170,7 @@ def fan_out(options: Options) -> dict[str, Any]:
 
 
 def done(options: Options) -> dict[str, Any]:
-    """Every receiver says by its manifest that it has what the seed has."""
+    """Every receiver says by its manifest that it has what the seed has. ``hosts``: as :func:`here` has them."""
     findings, lines = [], []
     for host in options["receivers"]:
         result = options["worked"][host].result if host in options["worked"] else None
@@ -185,15 +185,13 @@ def done(options: Options) -> dict[str, Any]:
             continue
         sources = ", ".join(f"{plan.gb(count)} from {source}" for source, count in sorted(result.sources.items()))
         lines.append(f"{options['model']} is whole on {host}{f': {sources}' if sources else ''}")
-    return {**judged(REFUSED_COPY, findings), "lines": lines}
+    return {**judged(REFUSED_COPY, findings), "lines": lines, **here({**options, "obtained": options["worked"]})}
 
 
 def here(options: Options) -> dict[str, Any]:
     """``hosts``: on which a model was brought or changed in this run. ``before``: with the models before this one."""
-    found = list(options["before"])
-    for worked in (options["obtained"], options["copied"]):
-        found += [host for host, told in worked.items() if told.result and told.result.changed]
-    return {"hosts": list(dict.fromkeys(found))}
+    brought = [host for host, told in options["obtained"].items() if told.result and told.result.changed]
+    return {"hosts": list(dict.fromkeys([*options["before"], *brought]))}
 
 
 @dataclass(frozen=True)
@@ -368,6 +366,7 @@ PLANNERS = {
             "seed": {"type": "str", "required": True},
             "digest": {"type": "str", "required": True},
             "receivers": {"type": "list", "elements": "str", "required": True},
+            "before": {"type": "list", "elements": "str", "default": []},
         },
         gathered={"worked": "model_work"},
         alive=True,
@@ -375,7 +374,7 @@ PLANNERS = {
     "artifacts_here": Planner(
         here,
         {"before": {"type": "list", "elements": "str", "default": []}},
-        gathered={"obtained": "model_work", "copied": "model_work"},
+        gathered={"obtained": "model_work"},
         alive=True,
     ),
     "artifacts_listing": Planner(listing, {}, gathered={"looks": "models"}),

@@ -345,10 +345,8 @@ def test_what_is_kept_out_of_the_log_tells_why_it_failed():
 
 def test_where_something_was_brought_is_remembered_over_all_models():
     did, did_not = ({"result": {"changed": changed}} for changed in (True, False))
-    gathered = {"obtained": {host: {} for host in HOSTS}, "copied": dict(zip(HOSTS, (did_not, did, {"skipped": True})))}
-    assert run("artifacts_here", gathered)["hosts"] == ["spark2"]
-    gathered["obtained"] = {**gathered["obtained"], "spark1": did}
-    assert run("artifacts_here", gathered, before=["spark3"])["hosts"] == ["spark3", "spark1", "spark2"]
+    gathered = {"obtained": dict(zip(HOSTS, (did_not, did, {"skipped": True})))}
+    assert run("artifacts_here", gathered, before=["spark3"])["hosts"] == ["spark3", "spark2"]
 
 
 def test_all_have_the_same_in_the_end_or_are_named():
@@ -358,6 +356,7 @@ def test_all_have_the_same_in_the_end_or_are_named():
     made = run("artifacts_done", {"worked": worked}, **options)
     assert not made.get("failed"), made
     assert made["lines"][0] == f"{NAME} is whole on spark2: 16.0 GB from spark1"
+    assert made["hosts"] == ["spark2", "spark3"]
     worked["spark3"] = {"result": {**result, "digest": "e" * 64}}
     made = run("artifacts_done", {"worked": worked}, **options)
     assert made["failed"] and "spark3: Qwen/Qwen3-8B is not what spark1 has" in made["msg"]
