@@ -29,12 +29,6 @@ ANSIBLE = pathlib.Path(sys.executable).parent / "ansible-playbook"
 pytestmark = pytest.mark.slow
 FULL = pytest.mark.full
 INVENTORIES = sorted(path.name for path in (ROOT / "inventories").glob("[0-9]spark*"))
-PLAYBOOKS = [
-    "site.yml",
-    "reset.yml",
-    "verify.yml",
-    *(f"playbooks/{path.name}" for path in ROOT.glob("playbooks/*.yml")),
-]
 
 
 def play(*arguments: str, cwd: pathlib.Path = ROOT, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -63,23 +57,6 @@ TWO = """\
         spark1: {ansible_host: 192.0.2.1, spark_rank: 0}
         spark2: {ansible_host: 192.0.2.2, spark_rank: 1}
 """
-
-
-@pytest.mark.parametrize(
-    ("arguments", "hosts", "says"),
-    [
-        pytest.param(
-            ["--tags", "fabrik"], TWO, "there is no layer 'fabrik'. Did you mean 'fabric'?", id="tag", marks=FULL
-        ),
-        pytest.param([], TWO.replace("rank: 0", "rank: 2"), "no machine is the head", id="no-head", marks=FULL),
-        pytest.param(["--limit", "spark1", "--tags", "fabric"], TWO, "spark2", id="limit", marks=FULL),
-    ],
-)
-def test_refused_before_contact(tmp_path, arguments, hosts, says):
-    done = play("site.yml", "-i", inventory(tmp_path, hosts), *arguments)
-    assert done.returncode != 0
-    assert says in done.stdout + done.stderr
-    assert "hosts | Read the machine" not in done.stdout
 
 
 @FULL
@@ -132,12 +109,6 @@ def test_started_in_another_folder_it_works_and_says_what_is_not_read(tmp_path):
     assert "answers of machines become variables" in said and "ANSIBLE_INJECT_FACT_VARS=false" in said
 
 
-@FULL
-def test_every_playbook_loads():
-    done = play(*PLAYBOOKS, "-i", "inventories/4spark", "--list-tasks")
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.mark.parametrize("name", INVENTORIES)
 def test_every_inventory_loads(name):
     loader = DataLoader()
@@ -154,13 +125,6 @@ def test_the_plan_is_printed_without_a_machine(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Assumed, as no machine was asked: " in " ".join(done.stdout.split())
     assert "no answer" not in done.stdout and "nothing was changed" in done.stdout
-
-
-@FULL
-def test_a_plan_that_is_refused_says_why(tmp_path):
-    done = play("playbooks/plan.yml", "-i", inventory(tmp_path, TWO), "-e", "engine_recipe=llama-3.1-405b-awq")
-    assert done.returncode != 0
-    assert "the model does not fit" in done.stdout
 
 
 @pytest.mark.parametrize("by_number", [True, pytest.param(False, marks=FULL)])
@@ -211,12 +175,6 @@ def test_the_report_is_made_of_a_folder_without_a_machine(tmp_path):
     assert page.stat().st_mode & 0o777 == 0o600
     assert ElementTree.parse(tmp_path / "page.xml").getroot().get("failures") == "1"
     assert json.loads((tmp_path / "page.json").read_text())["outcome"] == "fail"
-
-
-@FULL
-def test_a_report_of_nothing_says_what_to_run(tmp_path):
-    done = play("playbooks/report.yml", "-e", f"report_from={tmp_path}")
-    assert done.returncode != 0 and "no run has left its verdicts" in done.stdout + done.stderr
 
 
 @FULL

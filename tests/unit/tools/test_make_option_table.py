@@ -198,16 +198,6 @@ def test_click(tmp_path, engine, path, function):
     assert ("--verbose" in options) == (engine == "ray")
 
 
-def test_written_and_read(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(option_table, "TABLES", tmp_path)
-    source = tree(tmp_path / "tree", SGLANG)
-    assert option_table.main(["sglang", "1.0", str(source)]) == 0
-    assert option_table.main(["sglang", "1.0", str(source), "--write"]) == 0
-    written = (tmp_path / "sglang-1.0.json").read_text()
-    assert written == capsys.readouterr().out
-    assert json.loads(written) == option_table.make("sglang", "1.0", source)
-
-
 def test_an_older_table_is_what_differs(tmp_path, monkeypatch):
     monkeypatch.setattr(option_table, "TABLES", tmp_path)
     newest = {"engine": "x", "version": "2", "options": {"--a": "int", "--b": "str"}, "environment": ["A", "B"]}

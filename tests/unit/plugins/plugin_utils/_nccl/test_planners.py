@@ -56,15 +56,6 @@ def test_a_machine_that_was_skipped_is_a_reason_and_has_no_part() -> None:
     assert (found["parts"], found["reason"][:22]) == ({}, "the plan has no engine")
 
 
-@pytest.mark.parametrize(
-    ("planner", "seen", "options"), [("nccl", "looks", {"head": "spark1"}), ("nccl_verdicts", "measured", {})]
-)
-def test_a_fact_that_is_missing_is_named_with_its_machine(planner: str, seen: str, options: dict[str, Any]) -> None:
-    found = run(planner, {"facts": {**FACTS, "spark2": {}}, seen: {"spark1": {}, "spark2": {}}}, **options)
-    assert found["failed"]
-    assert "spark2 /etc/" in found["msg"] and "there is no fabric fact" in found["msg"]
-
-
 def test_what_the_ranks_measured_is_judged() -> None:
     moved = {rail["rdma_device"]: 10**9 for rail in FACTS["spark1"]["rails"]}
     row = results.Row(2**32, 1000, 46, 23)
