@@ -93,17 +93,6 @@ def test_a_warm_check_reads_nothing(cache: Cache) -> None:
     assert check.check(cache, MADE, full=True, tell=read.append).whole and sum(read) == MADE.size
 
 
-def test_a_warm_check_of_many_files_is_quick(tmp_path: Path) -> None:
-    many = model_manifest.manifest({f"model-{number:05}.safetensors": b"%d" % number for number in range(100)})
-    there = Cache(str(tmp_path / "home"))
-    contents = {one.path: b"%d" % number for number, one in enumerate(many.files)}
-    model_manifest.blobs(there.partial(REVISION) / "blobs", contents)
-    caches.place(there, many)
-    began = time.process_time()
-    assert check.warm(there, many).whole
-    assert time.process_time() - began < 0.5
-
-
 def test_one_byte_is_found_by_a_full_check(cache: Cache) -> None:
     path = cache.blob(NAME, blob(LARGE))
     seen = path.stat()

@@ -38,12 +38,6 @@ def test_made_once_and_kept(wanted, tmp_path):
     assert len(first.fingerprint) == 12
 
 
-def test_for_a_service_manager(wanted, tmp_path):
-    made = cs.ensure(wanted(variable="API_KEY"), root=str(tmp_path))
-    assert (tmp_path / "etc/x/token").read_text() == f'API_KEY="{made.secret}"\n'
-    assert not cs.ensure(wanted(variable="API_KEY"), root=str(tmp_path)).changed
-
-
 def test_the_given_one_wins(wanted, tmp_path):
     cs.ensure(wanted(), root=str(tmp_path))
     carried = cs.ensure(wanted(value=GIVEN, required=True), root=str(tmp_path))
@@ -130,11 +124,6 @@ def test_parse_wants_the_right_variable():
 @given(st.from_regex(r"\A[A-Za-z0-9._~+/=-]{16,60}\Z"), st.sampled_from(["", "NAME"]))
 def test_what_is_written_is_read(secret, variable):
     assert cs.parse(cs.render(secret, variable), variable) == secret
-
-
-def test_no_fingerprint_of_nothing():
-    assert cs.fingerprint("") == ""
-    assert cs.fingerprint("a") != cs.fingerprint("b")
 
 
 def test_one_of_another_layer_is_looked_at_and_not_taken_over(wanted, tmp_path):

@@ -11,8 +11,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine as Node
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import settings as os_settings
 from fake_os import FakeOs
-from hypothesis import given
-from hypothesis import strategies as st
 
 RECORD = "var/lib/sparkmatrix/settings/demo.json"
 
@@ -213,15 +211,6 @@ def test_parse_limit(text, limit):
 def test_parse_limit_refuses(text):
     with pytest.raises(ValueError, match="limit"):
         os_settings.parse_limit(text)
-
-
-@given(st.text(max_size=12))
-def test_parse_limit_is_stable_or_refuses(text):
-    try:
-        once = os_settings.parse_limit(text)
-    except ValueError:
-        return
-    assert os_settings.parse_limit(once) == once
 
 
 def test_other_kinds_and_back(tmp_path):

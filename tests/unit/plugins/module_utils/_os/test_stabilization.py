@@ -285,10 +285,6 @@ def test_the_desktop_in_use_stays(machine):
     assert machine.units["display-manager.service"]["ActiveState"] == "active"
 
 
-def test_a_patient_runner():
-    assert os_stabilization.patient(["true"]).rc == 0
-
-
 def test_a_machine_that_goes_down_after_the_files_keeps_the_values_that_it_had(machine, monkeypatch):
     before = machine.state()
     real = managed_files.apply_set

@@ -119,15 +119,6 @@ def test_sysctl(rule, now, before, expected):
 # -- limits
 
 
-def test_limits_without_docker():
-    part = topics.limits(Options(memlock="8", nofile="7"), machine(), Record())
-    assert part.merged == {}
-    assert "DefaultLimitMEMLOCK=8192\nDefaultLimitNOFILE=7:7\n" in content(
-        part, "/etc/systemd/user.conf.d/90-sparkmatrix.conf"
-    )
-    assert "root - memlock 8\n" in content(part, "/etc/security/limits.d/90-sparkmatrix.conf")
-
-
 # -- memory
 
 

@@ -205,11 +205,6 @@ def test_holds_are_kept_also_when_installing_fails(tmp_path):
     assert node.calls[-1] == ["apt-mark", "hold", "nvidia-a", "linux-b"]
 
 
-def test_nothing_on_hold_needs_no_hold(node):
-    os_update.install(node.machine, {"nvidia-a": "1"}, {}, [])
-    assert [call[0] for call in node.calls] == ["apt-get"]
-
-
 def test_versions_sort_by_number():
     names = ["6.8.0-9-nvidia", "6.8.0-10-nvidia", "6.11.0-1-nvidia", "6.14.0-1013-nvidia", "10.0.0-1-nvidia"]
     assert sorted({*names}, key=os_update.version_key) == names
@@ -256,12 +251,6 @@ def test_without_fwupd(tmp_path, answer):
     assert os_update.firmware(Node(tmp_path, fwupdmgr=answer).machine) == []
 
 
-def test_no_boot_directory(tmp_path):
-    node = Node(tmp_path)
-    node.machine.root = str(tmp_path / "nowhere")
-    assert os_update._boot(node.machine, OLD) == (0, 0)
-
-
 def test_a_new_kernel_is_booted_once_and_the_previous_one_stays_the_default(node):
     os_update.try_kernel(node.machine, NEW, OLD)
     assert os_update.look(node.machine, [], {}).probation
@@ -294,17 +283,3 @@ def test_a_kernel_that_proved_itself_is_kept_as_the_machine_chooses(node, own, s
     assert node.machine.read(os_update.DROP_IN) is None
     assert node.environment.get("saved_entry") == saved
     assert not os_update.keep_kernel(node.machine, NEW)
-
-
-def test_firmware_on_request(node):
-    os_update.update_firmware(node.machine)
-    assert node.calls[-1][:2] == ["fwupdmgr", "update"]
-
-
-def test_the_runner_gives_installing_more_time_than_looking(monkeypatch):
-    seen = []
-    monkeypatch.setattr(os_update, "run", lambda argv, limit: seen.append((argv[2], limit)) or Completed(0))
-    os_update.patient(["apt-get", "install", "x"])
-    os_update.patient(["apt-get", "install", "x", "--simulate"])
-    os_update.patient(["dpkg", "--audit"])
-    assert seen == [("apt-get", os_update.APT_S), ("apt-get", os_update.LOOK_S), ("dpkg", os_update.LOOK_S)]

@@ -51,12 +51,6 @@ def test_damaged_known_hosts_are_no_names():
     assert parse_known_hosts("# title\n\nspark1\nspark2 ssh-ed25519\n") == {}
 
 
-def test_a_first_cluster_is_all_joins():
-    nodes = {host: member(rank, Look(host_keys=["k"])) for rank, host in enumerate(["a", "b"])}
-    change = compare("add", nodes)
-    assert (change.joins, change.replaced, change.findings) == (("a", "b"), (), ())
-
-
 def test_one_joins_and_nobody_else_is_touched():
     nodes = cluster("a", "b") | {"c": member(2, Look(host_keys=["k-c"]))}
     change = compare("add", nodes)
@@ -81,12 +75,6 @@ def test_other_host_keys_are_accepted_by_node_replace_only(change, refused):
     assert found.replaced == ("b",)
     assert any("playbooks/node_replace.yml" in text for text in texts(found)) is refused
     assert "rank 1: b is another machine than before" in found.summary
-
-
-def test_a_machine_that_kept_one_of_its_keys_is_the_same_one():
-    nodes = cluster("a", "b")
-    nodes["b"] = Member(1, frozenset({"new", "k-b"}), known={})
-    assert compare("add", nodes).replaced == ()
 
 
 def test_a_replacement_that_was_interrupted_goes_on():

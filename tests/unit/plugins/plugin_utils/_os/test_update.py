@@ -72,10 +72,6 @@ def test_nodes_that_are_at_different_points_end_in_one_set():
     }
 
 
-def test_a_reboot_that_is_due_is_done():
-    assert plan({"a": look(changes=[], reboot_required=True)}).nodes["a"].reboot
-
-
 def test_a_kernel_whose_update_was_interrupted_is_proved_without_a_reboot():
     made = plan({"a": look(changes=[], kernel=NEW, kernels=[OLD, NEW], probation=True)})
     assert (made.nodes["a"].reboot, made.nodes["a"].previous, made.nodes["a"].probation) == (False, "", True)
