@@ -135,7 +135,7 @@ access:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, ports
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import api_paths, document, ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import wait
 
@@ -148,7 +148,7 @@ def main() -> None:
             "model": {"type": "str"},
             "description": {"type": "path"},
             "key_file": {"type": "path", "no_log": False},
-            "task": {"type": "str", "choices": list(probe.PATHS), "default": "generate"},
+            "task": {"type": "str", "choices": list(api_paths.PROBED), "default": "generate"},
             "prompt": {"type": "str", "default": probe.PROMPT},
             "max_tokens": {"type": "int", "default": 1, "no_log": False},
             "timeout": {"type": "float", "default": 300},

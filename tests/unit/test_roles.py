@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import apply as access
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import api_paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import apply as fabric
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import rollback
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables
@@ -126,6 +127,10 @@ def test_a_default_that_is_said_again_is_the_same():
                 own.append((path.relative_to(ROOT), name, text))
     assert wrong == []
     assert own == [], "a role has its own defaults"
+
+
+def test_the_gateway_opens_the_paths_of_the_table():
+    assert defaults("gateway")["gateway_paths"] == [api_paths.MODELS, *api_paths.TASKS]
 
 
 def test_an_unconfirmed_change_lasts_as_long_in_role_and_program():

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import (
+    api_paths,
     document,
     json_text,
     listening,
@@ -41,8 +42,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
 
 KEY_VARIABLE = "VLLM_API_KEY"
 PROMPT = "the quick brown fox"
-# What an engine is for -> where it is asked.
-PATHS = {"generate": "/v1/chat/completions", "embed": "/v1/embeddings", "rank": "/v1/rerank"}
 # What a request to try it with has beside the model.
 EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "generate": {"messages": [{"role": "user", "content": "Hello"}]},
@@ -77,7 +76,7 @@ class Target:
     port: int
     model: str
     key: str = ""
-    task: str = "generate"  # of PATHS
+    task: str = "generate"  # of api_paths.PROBED
 
     @property
     def where(self) -> str:
@@ -213,7 +212,7 @@ def ask(
 def _embed(target: Target, question: Question) -> Answer:
     """The vector of the prompt."""
     body = {"model": target.model, "input": question.prompt, "encoding_format": "float"}
-    said, seconds = exchange(target, PATHS[target.task], body, question.timeout_s, "embedding")
+    said, seconds = exchange(target, api_paths.PROBED[target.task], body, question.timeout_s, "embedding")
     try:
         vector = said["data"][0]["embedding"]
     except (KeyError, IndexError, TypeError) as exc:
@@ -225,7 +224,7 @@ def _embed(target: Target, question: Question) -> Answer:
 def _rank(target: Target, question: Question) -> Answer:
     """How well two short texts answer the prompt; what the scores are does not matter."""
     body = {"model": target.model, "query": question.prompt, "documents": list(RANKED)}
-    said, seconds = exchange(target, PATHS[target.task], body, question.timeout_s, "ranking")
+    said, seconds = exchange(target, api_paths.PROBED[target.task], body, question.timeout_s, "ranking")
     try:
         scores = [result["relevance_score"] for result in said["results"]]
     except (KeyError, TypeError) as exc:
@@ -261,7 +260,7 @@ def status_without_access(target: Target, timeout_s: float = 10.0) -> int:
     """The HTTP status that a request with a wrong key gets; anything but 401 or 403 means that anybody may ask."""
     stranger = Target(target.host, target.port, target.model, WRONG_KEY)
     try:
-        _Exchange(stranger, "/v1/models", None, _Limit(timeout_s, time.monotonic)).close()
+        _Exchange(stranger, api_paths.MODELS, None, _Limit(timeout_s, time.monotonic)).close()
     except ProbeError as exc:
         if exc.status:
             return exc.status
@@ -271,7 +270,7 @@ def status_without_access(target: Target, timeout_s: float = 10.0) -> int:
 
 def model_list(target: Target, timeout_s: float = LISTED_S) -> dict[str, Any]:
     """What ``/v1/models`` says."""
-    return exchange(target, "/v1/models", None, timeout_s, "list of models")[0]
+    return exchange(target, api_paths.MODELS, None, timeout_s, "list of models")[0]
 
 
 def listed(target: Target, timeout_s: float = LISTED_S) -> None:
@@ -389,7 +388,7 @@ class _Exchange:
 
 def _events(target: Target, body: Mapping[str, Any], limit: _Limit) -> Iterator[dict[str, Any]]:
     """The JSON of each ``data:`` line (server-sent events), until ``[DONE]``."""
-    exchange = _Exchange(target, PATHS["generate"], body, limit)
+    exchange = _Exchange(target, api_paths.PROBED["generate"], body, limit)
     done = False
     try:
         for line in exchange.lines():

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import api_paths, json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Number, Word, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe
@@ -184,7 +184,7 @@ def _completion(target: Target, content: Any, timeout_s: float, **more: Any) -> 
         "temperature": 0,
         **more,
     }
-    document, _seconds = probe.exchange(target, probe.PATHS["generate"], body, timeout_s, "chat completion")
+    document, _seconds = probe.exchange(target, api_paths.PROBED["generate"], body, timeout_s, "chat completion")
     _message(document, target)
     return document
 

@@ -8,23 +8,13 @@ import ipaddress
 import re
 from dataclasses import dataclass, field
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, paths, ports
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import api_paths, document, paths, ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import is_address
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.names import ETC
 
 _DNS = re.compile(r"(?=.{1,253}$)([a-z0-9*]([a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 BURST = 100  # requests that may come at once
-MODELS = "/v1/models"
-PATHS = (
-    MODELS,
-    "/v1/chat/completions",
-    "/v1/completions",
-    "/v1/embeddings",
-    "/v1/rerank",
-    "/v1/score",
-    "/v1/responses",
-)
 
 
 @dataclass(frozen=True)
@@ -38,7 +28,7 @@ class Engine:
     key: bool = True
     key_file: str = paths.ENGINE_KEY
     # What the cluster's own probe asks for.
-    task: str = field(default="generate", metadata=document.one_of("generate", "embed", "rank"))
+    task: str = field(default="generate", metadata=document.one_of(*api_paths.PROBED))
 
     @property
     def where(self) -> str:
@@ -76,7 +66,7 @@ class Settings:
     keys: tuple[Key, ...] = (Key("default"),)
     port: int = 8443
     local_port: int = 8081
-    paths: tuple[str, ...] = PATHS
+    paths: tuple[str, ...] = (api_paths.MODELS, *api_paths.TASKS)
     max_request_mib: int = 8
     requests_per_minute: int = 600
     concurrent_requests: int = 64

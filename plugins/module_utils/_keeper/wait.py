@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Optional
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, ports, systemd
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import api_paths, document, ports, systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -81,7 +81,7 @@ class Request:
     port: int = ports.API
     model: str = ""
     key_file: str = ""
-    task: str = field(default="generate", metadata=document.one_of(*probe.PATHS))
+    task: str = field(default="generate", metadata=document.one_of(*api_paths.PROBED))
     description: str = ""
     prompt: str = probe.PROMPT
     max_tokens: int = 1

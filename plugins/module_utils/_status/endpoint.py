@@ -16,7 +16,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, paths, strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import (
+    api_paths,
+    document,
+    json_text,
+    paths,
+    strict,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json, kept_plan, probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
@@ -38,7 +44,7 @@ class Endpoint:
     port: int
     api_key: str  # empty: it asks for none
     model: str
-    task: str = field(metadata=document.one_of(*probe.PATHS))
+    task: str = field(metadata=document.one_of(*api_paths.PROBED))
     schema_version: int = SCHEMA_VERSION
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ import signal
 import sys
 from dataclasses import dataclass
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import api_paths, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
@@ -84,11 +84,12 @@ def other_use(offer: Offer) -> str:
     """Of a model that answers no questions: what it is for, and how it is asked for that."""
     if offer.task not in OTHERS:
         return ""
+    path = api_paths.PROBED[offer.task].removeprefix("/v1")
     body = shlex.quote(json.dumps({"model": offer.model, **probe.EXAMPLES[offer.task]}))
     return (
         f"{offer.model} is for {OTHERS[offer.task]}; it answers no questions. Ask it so:\n"
         f'  eval "$(sudo sparkmatrix env --model {shlex.quote(offer.model)})"\n'
-        f'  curl "$OPENAI_BASE_URL{probe.PATHS[offer.task][len("/v1") :]}" -H "Authorization: Bearer $OPENAI_API_KEY"'
+        f'  curl "$OPENAI_BASE_URL{path}" -H "Authorization: Bearer $OPENAI_API_KEY"'
         f" -H 'Content-Type: application/json' -d {body}\n"
     )
 

@@ -13,12 +13,11 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import api_paths, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import quoted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES, OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling, yaml_text
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import TASKS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import ATTENTIONS, Architecture, Draft
 
@@ -287,7 +286,7 @@ def _judge(recipe: Recipe, where: str) -> Iterator[Finding]:
         )
     words: list[tuple[str, str, Iterable[str]]] = [
         ("engine", recipe.engine, ENGINES),
-        ("task", recipe.task, TASKS),
+        ("task", recipe.task, api_paths.PROBED),
         ("device", recipe.device, DEVICES),
         ("runtime", recipe.runtime, RUNTIMES),
         ("architecture.attention", sizes.attention, ATTENTIONS),
@@ -381,7 +380,7 @@ def schema() -> dict[str, Any]:
     made = _schema_of(Recipe)
     made["required"].remove("name")  # comes from the file's name
     made["properties"]["engine"]["enum"] = list(ENGINES)
-    made["properties"]["task"]["enum"] = list(TASKS)
+    made["properties"]["task"]["enum"] = list(api_paths.PROBED)
     made["properties"]["device"]["enum"] = list(DEVICES)
     made["properties"]["runtime"]["enum"] = list(RUNTIMES)
     made["properties"]["engines"]["propertyNames"] = {"enum": list(ENGINES)}

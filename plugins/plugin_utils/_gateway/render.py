@@ -14,13 +14,12 @@ from __future__ import annotations
 import ipaddress
 import json
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import api_paths, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall.port_filter import GATEWAY, slice_of
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import (
     BURST,
-    MODELS,
     SILENCE_S,
     Engine,
     Settings,
@@ -30,14 +29,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import t
 ROLE = "gateway"
 MANAGED = "Managed by sparkmatrix.cluster (role gateway)."
 PRIVILEGED_PORTS = 1024
-TASKS = {
-    "/v1/chat/completions": "generate",
-    "/v1/completions": "generate",
-    "/v1/responses": "generate",
-    "/v1/embeddings": "embed",
-    "/v1/rerank": "rank",
-    "/v1/score": "rank",
-}
 MAKES = {"generate": "text", "embed": "embeddings", "rank": "scores"}
 
 
@@ -55,11 +46,11 @@ def files(settings: Settings) -> dict[str, str]:
 
 
 def nginx_conf(settings: Settings) -> str:
-    reads = {path: "models" if path == MODELS else "pick" for path in settings.paths}
+    reads = {path: "models" if path == api_paths.MODELS else "pick" for path in settings.paths}
     # The script reads what is in memory. Of a request in chunks the lengths of the chunks are there too.
     kept_mib = settings.max_request_mib * (2 if settings.routed else 1)
     allowed = sorted({str(ipaddress.ip_network(item, strict=False)) for item in settings.allow_from})
-    values = {"reads": reads, "kept_mib": kept_mib, "allowed": allowed, "MODELS": MODELS, "error": error}
+    values = {"reads": reads, "kept_mib": kept_mib, "allowed": allowed, "MODELS": api_paths.MODELS, "error": error}
     values["silence_s"] = SILENCE_S
     return _render("nginx.conf.j2", settings, refusals=refusals(settings, settings.engines[0]), **values)
 
@@ -69,11 +60,11 @@ def refusals(settings: Settings, engine: Engine) -> dict[str, str]:
 
     Scores may come from every model: vLLM makes them of embeddings, SGLang with a chat model.
     """
-    own = ", ".join(path for path in settings.paths if TASKS.get(path) == engine.task)
+    own = ", ".join(path for path in settings.paths if api_paths.TASKS.get(path) == engine.task)
     return {
-        path: f"This model makes no {MAKES[TASKS[path]]}. It makes {MAKES[engine.task]}{own and f': use {own}'}."
-        for path in settings.paths
-        if TASKS.get(path, "rank") not in ("rank", engine.task)
+        path: f"This model makes no {MAKES[task]}. It makes {MAKES[engine.task]}{own and f': use {own}'}."
+        for path, task in api_paths.TASKS.items()
+        if path in settings.paths and task not in ("rank", engine.task)
     }
 
 

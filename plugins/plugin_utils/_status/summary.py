@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import api_paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import start_times
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.login import Login
@@ -234,7 +235,7 @@ def curl(service: Service, way: Way) -> str:
     body = {"model": service.model, **probe.EXAMPLES[service.task]}
     words = ["curl", *(["--cacert", "sparkmatrix-ca.crt"] if way.own_ca else [])]
     words += [
-        shlex.quote(f"{way.url}{probe.PATHS[service.task].removeprefix('/v1')}"),
+        shlex.quote(f"{way.url}{api_paths.PROBED[service.task].removeprefix('/v1')}"),
         "-H",
         "'Content-Type: application/json'",
     ]

@@ -25,7 +25,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model 
 API_HOST = "127.0.0.1"
 MEDIA_OPTION = "allowed-media-domains"
 NOWHERE = "nothing.invalid"  # no such name can exist (RFC 6761)
-TASKS = ("generate", "embed", "rank")
 _DISTRIBUTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _WHOLE = re.compile(r"-?\d+")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, ports
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import api_paths, paths, ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Parallel
@@ -17,7 +17,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import (
     OFFLOAD,
     REDUNDANT,
-    TASKS,
     WIDE,
     Counted,
     Drafting,
@@ -278,7 +277,7 @@ class VLLM(Engine):
     key_variable = "VLLM_API_KEY"
     config_root = f"{paths.ETC}/vllm"
     devices = ("gpu", "cpu")
-    tasks = TASKS
+    tasks = tuple(api_paths.PROBED)
     over_ray = True
     replicas = True
     replica_port = ports.VLLM_REPLICAS

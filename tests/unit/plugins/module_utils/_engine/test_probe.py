@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _node_program
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import api_paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe as engine_probe
@@ -139,7 +140,7 @@ def test_an_answer_of_numbers_is_measured(task, field, count, body):
         answer = engine_probe.ask(replace(target(engine), task=task), Question("hello"))
     assert (answer.model, getattr(answer, field), answer.completion_tokens) == (MODEL, count, 0)
     assert f"{count} " in answer.measured and "token" not in answer.measured
-    assert engine.requests == [("POST", engine_probe.PATHS[task], {"model": MODEL, **body})]
+    assert engine.requests == [("POST", api_paths.PROBED[task], {"model": MODEL, **body})]
 
 
 @pytest.mark.parametrize("task", ["embed", "rank"])

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.api_paths import PROBED
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import causes
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import Found
@@ -21,7 +22,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
     NodePlan,
     Offer,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import PATHS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import image_build, images
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import services as engine_services
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
@@ -213,7 +213,7 @@ def test_a_model_that_ranks():
     plan = made({"name": "rank", "nodes": ["spark1"]}, task="rank").plans["spark1"]
     argv = plan.here[0].engine.command.words
     assert argv[argv.index("--runner") + 1] == "pooling"
-    assert PATHS[plan.here[0].engine.task] == "/v1/rerank"
+    assert PROBED[plan.here[0].engine.task] == "/v1/rerank"
     assert plan.services[0].task == "rank"
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.api_paths import PROBED
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as documents
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import PATHS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import job, option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
@@ -152,7 +152,7 @@ def test_ranking():
 def test_embeddings():
     node = made("qwen3-embedding-0.6b", 1).plans["spark1"]
     assert node.here[0].engine.command.words[node.here[0].engine.command.words.index("--runner") + 1] == "pooling"
-    assert (node.here[0].engine.task, PATHS[node.here[0].engine.task]) == ("embed", "/v1/embeddings")
+    assert (node.here[0].engine.task, PROBED[node.here[0].engine.task]) == ("embed", "/v1/embeddings")
 
 
 @pytest.mark.parametrize(("name", "count"), [("llama-3.1-405b-awq", 2), ("qwen3.5-397b-a17b-fp8", 4)])

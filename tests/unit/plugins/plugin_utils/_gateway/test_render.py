@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import PATHS, Engine, Settings
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import Engine, Settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._gateway import checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._gateway import render as g
 
@@ -38,7 +38,7 @@ def test_the_configuration_opens_the_listed_paths_only():
 def test_every_open_path_asks_for_a_key():
     text = g.nginx_conf(PLAIN)
     blocks = re.findall(r"location = (/v1/\S+) \{(.*?)\n        \}", text, re.S)
-    assert [name for name, _body in blocks] == list(PATHS)
+    assert [name for name, _body in blocks] == list(Settings().paths)
     assert all('if ($gateway_client = "")' in body for _name, body in blocks)
 
 
@@ -46,7 +46,7 @@ def test_one_engine_needs_no_look_into_requests():
     text = g.nginx_conf(PLAIN)
     for part in ("load_module", "js_", "@engine0", "$uri$is_args"):
         assert part not in text
-    assert text.count("proxy_pass") == len(PATHS) - 1  # a chat model makes no embeddings
+    assert text.count("proxy_pass") == len(Settings().paths) - 1  # a chat model makes no embeddings
     assert f"include {names.ETC}/engine-key-chat.conf;" in text
 
 
@@ -54,7 +54,7 @@ def test_several_engines_are_told_apart_by_the_script():
     text = g.nginx_conf(SEVERAL)
     assert text.index("load_module") < text.index("events")
     blocks = dict(re.findall(r"location = (/v1/\S+) \{(.*?)\n        \}", text, re.S))
-    assert list(blocks) == list(PATHS)
+    assert list(blocks) == list(Settings().paths)
     for path, body in blocks.items():
         assert 'if ($gateway_client = "")' in body and "proxy_pass" not in body
         assert f"js_content route.{'models' if path == '/v1/models' else 'pick'};" in body
@@ -171,7 +171,7 @@ def test_the_script_gets_the_models_in_the_order_of_the_engines():
 def test_a_path_that_is_not_for_the_model_says_so(task, closed, says):
     text = g.nginx_conf(wanted(engines=(Engine("one", "m", task=task),)))
     blocks = dict(re.findall(r"location = (/v1/\S+) \{(.*?)\n        \}", text, re.S))
-    assert sorted(blocks) == sorted(PATHS)
+    assert sorted(blocks) == sorted(Settings().paths)
     assert [path for path, body in blocks.items() if "proxy_pass" not in body] == closed
     for path in closed:
         found = re.search(r'if \(\$gateway_client = ""\).*return 404 \'(.*)\';', blocks[path], re.S)
@@ -184,7 +184,7 @@ def test_a_path_that_is_not_for_the_model_says_so(task, closed, says):
 def test_sound_may_be_sent_where_its_path_is_opened():
     path = "/v1/audio/transcriptions"
     assert f"location = {path} " not in g.nginx_conf(PLAIN)
-    opened = g.nginx_conf(wanted(paths=(*PATHS, path)))
+    opened = g.nginx_conf(wanted(paths=(*Settings().paths, path)))
     block = re.search(rf"location = {path} \{{(.*?)\n        \}}", opened, re.S)
     assert block and "proxy_pass" in block[1]
     assert list(checks.check_paths(wanted(paths=(path,)))) == []

@@ -10,7 +10,7 @@ import subprocess
 from dataclasses import replace
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import api_paths
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen.commands import Commands
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status import summary
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status.summary import (
@@ -164,7 +164,7 @@ def test_the_call_fits_the_task(task, field):
     body = json.loads(words[words.index("-d") + 1])
     assert body["model"] == "qwen3-235b"
     assert field in body
-    assert f"8443{probe.PATHS[task]}" in " ".join(words)
+    assert f"8443{api_paths.PROBED[task]}" in " ".join(words)
 
 
 @pytest.mark.parametrize(

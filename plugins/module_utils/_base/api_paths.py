@@ -1,0 +1,21 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Paths of OpenAI's API that engines answer at, and what each is for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+MODELS = "/v1/models"
+# A recipe's task by path; the first of a task is where it is probed.
+TASKS: Mapping[str, str] = {
+    "/v1/chat/completions": "generate",
+    "/v1/completions": "generate",
+    "/v1/embeddings": "embed",
+    "/v1/rerank": "rank",
+    "/v1/score": "rank",
+    "/v1/responses": "generate",
+}
+PROBED: Mapping[str, str] = {
+    task: next(path for path in TASKS if TASKS[path] == task) for task in dict.fromkeys(TASKS.values())
+}
