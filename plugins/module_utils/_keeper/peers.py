@@ -12,7 +12,8 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import (
@@ -41,6 +42,7 @@ REFUSED = ("Permission denied", "Host key verification failed")  # what OpenSSH 
 # A connection that is cut off without a word is noticed after ten seconds.
 ALIVE = ("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=2")
 QUIET = ("-o", "LogLevel=ERROR")  # no banner of the other side between its reports
+Said = TypeVar("Said")
 
 
 def ssh(host: str, word: str) -> list[str]:
@@ -50,6 +52,12 @@ def ssh(host: str, word: str) -> list[str]:
 def ask(argv: Sequence[str], timeout_s: float) -> Completed:
     """What the other side prints is its own, and may have no end."""
     return run_limited(argv, timeout_s, MOST_CHARACTERS)
+
+
+def of_all(hosts: Sequence[str], ask: Callable[[str], Said]) -> dict[str, Said]:
+    """What each of them says, asked at the same time."""
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        return dict(zip(hosts, pool.map(ask, hosts)))
 
 
 def opened(argv: Sequence[str], popen: Callable[..., Any] = subprocess.Popen) -> Any:

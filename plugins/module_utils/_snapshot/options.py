@@ -54,21 +54,19 @@ def parse(metrics: str, models: Mapping[str, Any], model: str, info: Mapping[str
 
 
 def planned(words: Sequence[str]) -> dict[str, str]:
-    """``--name value``, ``--name=value``, and ``--name`` or ``--no-name`` for a switch."""
-    found: dict[str, str] = {}
-    last = ""
+    """``--name value``, ``--name=value``, and ``--name`` or ``--no-name`` for a switch; several values are joined."""
+    found: dict[str, list[str]] = {}
+    name = ""
     for word in words:
         if word.startswith("--"):
-            name, equals, value = word[2:].partition("=")
-            last = "" if equals else name
-            found[name] = value if equals else "true"
-        elif last:
-            found[last], last = word, ""
+            name, given, value = word[2:].partition("=")
+            found[name] = [value] if given else []
+        elif name:
+            found[name].append(word)
     return {
-        (name[3:] if name.startswith("no-") and value == "true" else name): (
-            "false" if name.startswith("no-") and value == "true" else value
-        )
-        for name, value in found.items()
+        name if values or not name.startswith("no-") else name[3:]: " ".join(values)
+        or ("false" if name.startswith("no-") else "true")
+        for name, values in found.items()
     }
 
 

@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any, Optional
@@ -33,7 +32,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status as keeper_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.status import Served
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import screen
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import colours
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import store as verdict_store
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import FAIL, together
 
@@ -218,8 +217,7 @@ def _nodes(asked: Asked, told: Mapping[str, Description], here: bool, fabric: st
     own = {member.host for service in told.values() for member in service.ordered if member.rank == service.rank}
     members = [member.host for service in told.values() for member in service.ordered if member.ranks]
     others = [host for host in dict.fromkeys(members) if host not in own]
-    with ThreadPoolExecutor(max_workers=16) as pool:
-        answers = dict(zip(others, pool.map(lambda host: _other(asked, host, here), others)))
+    answers = peers.of_all(others, lambda host: _other(asked, host, here))
     return [answers.get(host) or _this(asked, host, told, fabric) for host in dict.fromkeys([*own, *members])]
 
 
@@ -381,6 +379,6 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     said = text(found)
     engine_rank.say(
-        json.dumps(document.plain(found)) if arguments.json else screen.paint(said) if screen.coloured() else said
+        json.dumps(document.plain(found)) if arguments.json else colours.paint(said) if colours.coloured() else said
     )
     return code(found)

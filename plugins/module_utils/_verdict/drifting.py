@@ -17,7 +17,6 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -183,15 +182,13 @@ def wanted(machine: Machine, fact: FabricFact | None) -> tuple[list[str], list[s
 
 
 def others(hosts: Sequence[str], ask: Callable[[str], Any]) -> list[Node]:
-    with ThreadPoolExecutor(max_workers=16) as pool:
-        answers = dict(zip(hosts, pool.map(ask, hosts)))
     found = []
-    for host, done in answers.items():
+    for host, done in peers.of_all(hosts, ask).items():
         try:
             found.append(read(host, done.out))
         except SparkError:
-            said = peers.words(done.complaint)
-            found.append(Node(host, (Drift(host, "peers_unreachable", f"it does not tell what has drifted: {said}"),)))
+            said = f"it does not tell what has drifted: {peers.words(done.complaint)}"
+            found.append(Node(host, (Drift(host, "peers_unreachable", said),)))
     return found
 
 

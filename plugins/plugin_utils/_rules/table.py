@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import PASS, UNKNOWN, Limit, Verdict
@@ -75,3 +75,12 @@ def unknown(
 ) -> Verdict:
     """Somebody wanted to know it, and it was not measured."""
     return verdict(check, scope, found, "", hosts, device=device, outcome=UNKNOWN, **measured)
+
+
+def or_passed(check: str, words: str, hosts: Iterable[str], found: Iterable[Verdict]) -> Iterator[Verdict]:
+    """What was found of machines; a pass for all without a finding."""
+    said = list(found)
+    yield from said
+    good = [host for host in hosts if not any(host in one.hosts for one in said)]
+    if good:
+        yield passed(check, "node", words, good)

@@ -12,6 +12,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import RdmaPort
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Node
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot import options
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Link, Machine, Service
 
 GIB = 2**30
@@ -99,23 +100,10 @@ def services(plans: Mapping[str, NodePlan]) -> list[Service]:
                     own.engine.version,
                     plan.image_ids.get(own.image, own.image),
                     tuple(member.host for member in own.members if member.ranks),
-                    _options(own.engine.command.options),
+                    options.planned(own.engine.command.options),
                 )
             )
     return found
-
-
-def _options(words: Sequence[str]) -> dict[str, str]:
-    """``--name value`` and ``--name=value``; one without a value is true, several values are joined."""
-    found: dict[str, list[str]] = {}
-    name = ""
-    for word in words:
-        if word.startswith("--"):
-            name, given, value = word[2:].partition("=")
-            found.setdefault(name, []).extend([value] if given else [])
-        elif name:
-            found[name].append(word)
-    return {name: " ".join(values) or "true" for name, values in found.items()}
 
 
 def merged(known: Iterable[Machine], measured: Iterable[Machine]) -> list[Machine]:

@@ -5,7 +5,7 @@ their ranks may do, and how fast the GPU is. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
 from typing import Any
 
@@ -22,7 +22,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.docum
     Limit,
     Verdict,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import passed, unknown, verdict
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import (
+    or_passed,
+    passed,
+    unknown,
+    verdict,
+)
 
 Observed = Mapping[str, Snapshot]  # by host
 Limits = Mapping[str, Limit]  # of limits.py
@@ -33,20 +38,11 @@ YEAR_9999 = 253370764800  # seconds since 1970
 def judge(observed: Observed, limits: Limits) -> list[Verdict]:
     ranked = [host for host, one in observed.items() if one.ranks]
     return [
-        *_passed("journal", "the journals tell of no fault", observed, _journal(observed, limits)),
-        *_passed("boot", "every boot ended with a shutdown", observed, _boots(observed)),
-        *_passed("rank_process", "the processes of the ranks have what they need", ranked, _ranks(observed, limits)),
+        *or_passed("journal", "the journals tell of no fault", observed, _journal(observed, limits)),
+        *or_passed("boot", "every boot ended with a shutdown", observed, _boots(observed)),
+        *or_passed("rank_process", "the processes of the ranks have what they need", ranked, _ranks(observed, limits)),
         *_gpus(observed, limits),
     ]
-
-
-def _passed(check: str, words: str, hosts: Iterable[str], found: Iterable[Verdict]) -> Iterator[Verdict]:
-    """What was found; a pass for all the machines without a finding."""
-    said = list(found)
-    yield from said
-    good = [host for host in hosts if not any(host in one.hosts for one in said)]
-    if good:
-        yield passed(check, "node", words, good)
 
 
 # --- the journal

@@ -14,7 +14,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot.snap
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document, drifting
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import WARN, Verdict
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import passed, unknown, verdict
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import (
+    or_passed,
+    passed,
+    unknown,
+    verdict,
+)
 
 Observed = Mapping[str, Snapshot]
 UEFI = "UEFI firmware"  # of Snapshot.versions; preflight compares the rest
@@ -110,10 +115,8 @@ def _over_rdma(seen: Snapshot, one: Service) -> bool:
 
 def environment(observed: Observed) -> Iterator[Verdict]:
     found = [made for host, seen in observed.items() for made in _drifted(host, seen) if made.check == "environment"]
-    yield from found
-    good = [host for host, seen in observed.items() if seen.ranks and not any(host in one.hosts for one in found)]
-    if good:
-        yield passed("environment", "node", "the running ranks have the environment of the plan", good)
+    ranked = [host for host, seen in observed.items() if seen.ranks]
+    return or_passed("environment", "the running ranks have the environment of the plan", ranked, found)
 
 
 def _as_planned(observed: Observed) -> Iterator[Verdict]:
