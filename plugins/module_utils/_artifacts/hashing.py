@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 _CHUNK = 4 * 1024 * 1024
-_MOST_WORKERS = 8
+_MAX_WORKERS = 8
 _LARGEST_IN_GIT = 64 * 1024 * 1024  # the hub wants what is larger in LFS
 _Item = TypeVar("_Item")
 _Made = TypeVar("_Made")
@@ -46,10 +46,6 @@ def nothing(_count: int) -> None:
 
 def stamp(seen: os.stat_result) -> Stamp:
     return Stamp(seen.st_size, seen.st_mtime_ns, seen.st_ino & (2**63 - 1))
-
-
-def workers() -> int:
-    return min(_MOST_WORKERS, os.cpu_count() or 1)
 
 
 def measure(opened: int, tell: Tell = nothing) -> Measured:
@@ -84,7 +80,7 @@ def chunks(opened: int, offset: int, size: int, tell: Tell = nothing) -> Iterabl
 
 def at_once(act: Callable[[_Item], _Made], items: Sequence[_Item]) -> list[_Made]:
     """The results in the order of the items; the first error ends it."""
-    with ThreadPoolExecutor(max_workers=workers()) as pool:
+    with ThreadPoolExecutor(max_workers=min(_MAX_WORKERS, os.cpu_count() or 1)) as pool:
         waiting: list[Future[Any]] = [pool.submit(act, item) for item in items]
         try:
             return [one.result() for one in waiting]

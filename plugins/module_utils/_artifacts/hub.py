@@ -99,14 +99,6 @@ def client(python: str, environment: Mapping[str, str], user: str) -> Client:
     return Client((python, "-IB", paths.NODE_PROGRAM, "hub-download"), environment, user)
 
 
-def nothing(_phase: str, _done: int, _all: int) -> None:
-    return None
-
-
-def silent(_text: str) -> None:
-    return None
-
-
 # --- what there is ---
 
 
@@ -225,8 +217,8 @@ def obtain(
     choice: selection.Choice,
     by: Client,
     *,
-    tell: Tell = nothing,
-    say: Say = silent,
+    tell: Tell = lambda _phase, _done, _all: None,
+    say: Say = lambda _words: None,
 ) -> Manifest:
     """Downloads what is not here, and verifies all of it. Blobs lie in ``blobs`` below ``cache.partial`` afterwards,
     for :func:`cache.place`; those that other revisions have stay where they are."""
@@ -397,8 +389,8 @@ def download(
     place: str,
     by: Client,
     *,
-    tell: Tell = nothing,
-    say: Say = silent,
+    tell: Tell = lambda _phase, _done, _all: None,
+    say: Say = lambda _words: None,
 ) -> None:
     """Until all files are there, by as many runs of the client as it takes; each begins where the last one ended."""
     asked = json.dumps(

@@ -46,8 +46,8 @@ UNIT = "sparkmatrix-artifacts.service"
 WORK = f"{paths.RUN}/artifacts-work.json"
 PROGRESS = f"{paths.RUN}/artifacts-progress.json"
 LOCK = f"{paths.RUN}/artifacts.lock"
-COPY, CHECK, OBTAIN, EXPORT = "copy", "check", "obtain", "export"
-DOWNLOAD, ADOPT, IMPORT = "download", "adopt", "import"
+COPY, CHECK, EXPORT = "copy", "check", "export"
+DOWNLOAD, ADOPT, IMPORT = "download", "adopt", "import"  # by which a model comes to the first node
 AGAIN = "Run it again: it goes on where this ended"
 # Models and archives are where their owner wants them, and other users read them. So not unit_sandbox.ROOT,
 # which writes to the state of services only, and with modes for root alone.
@@ -65,10 +65,10 @@ _MOST = 256 * 1024 * 1024
 class Work:
     """``home``: engine_model_cache. ``ref``: what the manifest is to be known as, beside its commit.
     ``manifest``, ``host``, ``addresses``, ``rate``: of a copy, from whom. ``full``: read every byte, also of what has
-    not changed. ``way``: of obtaining it, with ``source`` where that is a path. ``environment``: by which the hub is
-    asked; ``python``, ``user``: of its client; ``pickle``: weights that can run programs are let in."""
+    not changed. ``source``: a path that it comes from, or goes to. ``environment``: by which the hub is asked;
+    ``python``, ``user``: of its client; ``pickle``: weights that can run programs are let in."""
 
-    kind: str = field(metadata=document.one_of(COPY, CHECK, OBTAIN, EXPORT))
+    kind: str = field(metadata=document.one_of(COPY, CHECK, EXPORT, DOWNLOAD, ADOPT, IMPORT))
     home: str
     name: str
     revision: str = ""
@@ -78,7 +78,6 @@ class Work:
     addresses: tuple[kinds.Ipv4, ...] = ()
     rate: int = 0
     full: bool = False
-    way: str = field(default=DOWNLOAD, metadata=document.one_of(DOWNLOAD, ADOPT, IMPORT))
     source: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     python: str = ""
@@ -182,7 +181,7 @@ def keep(now: Progress, path: str = PROGRESS) -> None:
 
 
 def perform(work: Work, teller: Teller) -> Result:
-    ways = {COPY: _copy, CHECK: _check, OBTAIN: _obtain, EXPORT: _export}
+    ways = {COPY: _copy, CHECK: _check, EXPORT: _export, DOWNLOAD: _download, ADOPT: _import, IMPORT: _import}
     return ways[work.kind](work, Cache(work.home), teller)
 
 
@@ -254,9 +253,15 @@ def alone(lock: str = LOCK) -> Iterator[None]:
         os.close(handle)
 
 
-def _obtain(work: Work, cache: Cache, teller: Teller) -> Result:
-    """The files of a model, verified and visible here, and its manifest for the others."""
-    if work.way == IMPORT and os.path.isfile(work.source):
+def _download(work: Work, cache: Cache, teller: Teller) -> Result:
+    listing = hub.ask(work.name, work.revision or work.ref, work.environment)
+    client = hub.client(work.python, work.environment, work.user)
+    of = hub.obtain(cache, listing, listing.choose(work.pickle), client, tell=teller.of, say=teller.note)
+    return _placed(work, cache, of)
+
+
+def _import(work: Work, cache: Cache, teller: Teller) -> Result:
+    if os.path.isfile(work.source):
         teller.phase("reading", os.path.getsize(work.source))
         read_ = archive.read(cache, work.source, work.pickle, teller.add)
         of = archive.pick(((one.manifest, one.refs) for one in read_), work.name, work.ref, work.source)
@@ -264,16 +269,13 @@ def _obtain(work: Work, cache: Cache, teller: Teller) -> Result:
         if work.ref != of.revision:
             changed |= caches.point(cache, of.name, work.ref or "main", of.revision)
         return Result(of.revision, of.digest, changed)
-    if work.way == DOWNLOAD:
-        listing = hub.ask(work.name, work.revision or work.ref, work.environment)
-        client = hub.client(work.python, work.environment, work.user)
-        choice = listing.choose(work.pickle)
-        of = hub.obtain(cache, listing, choice, client, tell=teller.of, say=teller.note)
-    else:
-        there = importing.find(work.name, work.source or work.home, work.revision or work.ref)
-        choice = there.choose(work.pickle)
-        teller.phase("reading", sum(there.sizes[path] for path in choice.paths))
-        of = importing.bring(cache, there, choice, tell=teller.add)
+    there = importing.find(work.name, work.source or work.home, work.revision or work.ref)
+    choice = there.choose(work.pickle)
+    teller.phase("reading", sum(there.sizes[path] for path in choice.paths))
+    return _placed(work, cache, importing.bring(cache, there, choice, tell=teller.add))
+
+
+def _placed(work: Work, cache: Cache, of: Manifest) -> Result:
     return Result(of.revision, of.digest, caches.place(cache, of, refs_of(of, work.ref or "main")))
 
 

@@ -259,7 +259,7 @@ def test_the_revision_that_is_wanted_is_found_and_brought(
 ) -> None:
     told = look.listing(look.Asked(empty.home, NAME, ref, file), False)
     assert (told.revision, told.size) == (revision, (NEXT if revision == NEXT.revision else MADE).size)
-    wanted = work.Work(work.OBTAIN, empty.home, NAME, ref=ref, way=work.IMPORT, source=file)
+    wanted = work.Work(work.IMPORT, empty.home, NAME, ref=ref, source=file)
     made = work.perform(wanted, work.Teller(wanted, f"{tmp_path}/progress"))
     assert (made.revision, made.changed) == (revision, True)
     assert sorted(os.listdir(f"{empty.home}/hub/models--org--model/refs")) == ["main"]
