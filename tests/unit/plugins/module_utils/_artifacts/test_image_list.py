@@ -136,5 +136,5 @@ def test_a_check_removes_nothing(monkeypatch, tmp_path):
     monkeypatch.setattr(image_list, "remove", lambda image, names: removed.append((image, *names)))
     asked = {"home": str(tmp_path), "images": [{"id": OLD, "names": ["vllm:0"]}]}
     for check, gone in ((True, []), (False, [(OLD, "vllm:0")])):
-        assert calls.run("models_remove", asked, check) == {"changed": True, "freed": 0}
+        assert calls.run("models_remove", asked, check) == {"changed": True}
         assert removed == gone
