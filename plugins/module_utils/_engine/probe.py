@@ -18,7 +18,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import (
     document,
     json_text,
     listening,
-    systemd,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_program
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Count, Number, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
@@ -452,36 +449,34 @@ def wait_ready(
     question: Question,
     unit: str,
     timeout_s: float,
-    *,
-    runner: Runner = run_program,
-    sleep: Callable[[float], None] = time.sleep,
-    clock: Callable[[], float] = time.monotonic,
+    machine: Machine,
 ) -> Answer:
     """Ask until tokens come. Ends early, with the cause from the journal, when the unit has died or was restarted.
 
     ``target`` is called for each attempt, since the key file may be written while the unit starts.
     """
+    clock = machine.clock
     deadline = clock() + timeout_s
-    baseline = systemd.unit(runner, unit) if unit else Unit(active="active")
+    baseline = machine.unit(unit) if unit else Unit(active="active")
     while True:
         left = max(deadline - clock(), 0.001)
-        limited = Question(question.prompt, question.max_tokens, min(question.timeout_s, left))
+        limited = replace(question, timeout_s=min(question.timeout_s, left))
         try:
             return ask(target(), limited, clock)
         except ProbeError as exc:
             last = exc
         if unit:
-            state = systemd.unit(runner, unit)
+            state = machine.unit(unit)
             if dead(baseline, state):
                 failed = baseline if state.restarts > baseline.restarts else state
                 found = f"the engine died while it started ({describe(state)})"
-                raise SparkError(found, unit, explain(unit, runner, failed.invocation))
+                raise SparkError(found, unit, explain(unit, machine.runner, failed.invocation))
         if last.status in (http.client.UNAUTHORIZED, http.client.NOT_FOUND, http.client.BAD_REQUEST):
             raise SparkError(last.found, last.where, refused(last.status, unit)) from last
         if clock() >= deadline:
-            remedy = explain(unit, runner, baseline.invocation) if unit else "See its log"
+            remedy = explain(unit, machine.runner, baseline.invocation) if unit else "See its log"
             raise SparkError(f"no token within {timeout_s:g} s; last: {last.found}", last.where, remedy) from last
-        sleep(POLL_S)
+        machine.sleep(POLL_S)
 
 
 def dead(baseline: Unit, state: Unit) -> bool:

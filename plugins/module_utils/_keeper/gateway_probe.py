@@ -10,15 +10,12 @@ gateway that runs and is frozen: that one is killed here, and systemd starts it 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import systemd
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe as engine_probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import (
     Answer,
@@ -69,13 +66,12 @@ class Gateway:
 
     model: str
     path: str = DESCRIPTION
-    runner: Runner = run_command
+    machine: Machine = field(default_factory=Machine)
     ask: Callable[[Target, Question], Answer] = engine_probe.ask
     awake: Callable[[], str] = gateway_status.configuration
     task: str = "generate"
     # Told when it is killed: the reason.
     note: Callable[[str], object] = lambda _reason: None
-    clock: Callable[[], float] = time.monotonic
     silence: Silence = field(default_factory=Silence)
 
     def probe(self, engine: Callable[[], Target], question: Question) -> str:
@@ -100,7 +96,7 @@ class Gateway:
         config = engine_probe.read_config(self.path)
         if self.model not in (config.models or (config.model,)):
             return None
-        state = systemd.unit(self.runner, UNIT)
+        state = self.machine.unit(UNIT)
         if not state.running:
             found = f"it is {state.active} ({state.sub})"
             raise SparkError(found, UNIT, f"Start it: systemctl start {UNIT}")
@@ -111,15 +107,15 @@ class Gateway:
 
     def _silent(self) -> SparkError:
         """What is said of a gateway that gives no answer; a frozen one is killed."""
-        now, remedy = self.clock(), f"Restart it: systemctl restart {UNIT}"
-        used = systemd.unit(self.runner, UNIT).cpu_ns
+        now, remedy = self.machine.clock(), f"Restart it: systemctl restart {UNIT}"
+        used = self.machine.unit(UNIT).cpu_ns
         if not self.silence.frozen(now, used):
             return SparkError("it does not answer", UNIT, remedy)
         found = f"it is frozen: no answer and no processor time for {FROZEN_S:.0f} s"
         if not self.silence.may_kill(now):
             return SparkError(f"{found}; killed {KILLS} times within the hour, it froze again", UNIT, remedy)
         self.silence.killed(now)
-        done = self.runner(["systemctl", "kill", "--signal=KILL", UNIT])
+        done = self.machine.runner(["systemctl", "kill", "--signal=KILL", UNIT])
         if done.rc != 0:
             return SparkError(f"{found}; it could not be killed: {done.complaint}", UNIT, remedy)
         self.note(f"{found}. Killed; systemd starts it again")

@@ -18,8 +18,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import listening, paths, strict
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import (
@@ -528,10 +526,10 @@ class Keeper:
 # -- sparkmatrix-node keep --------------------------------------------------------------------------------------------
 
 
-def make(config: Description, pulse: Pulse, runner: Runner = run_command) -> Keeper:
+def make(config: Description, pulse: Pulse, machine: Machine) -> Keeper:
     """The real one, from the head's ``engine.json``."""
     settings, members = config.keeper, config.ordered
-    node = engine_rank.Node(engine_rank.of(config), Machine(runner=runner))
+    node = engine_rank.Node(engine_rank.of(config), machine)
     others = [keeper_peers.There(member.host) for member in members[1:] if member.ranks]
     for other in others:
         other.begin()
@@ -540,7 +538,7 @@ def make(config: Description, pulse: Pulse, runner: Runner = run_command) -> Kee
     gateway = gateway_probe.Gateway(
         config.model,
         task=config.task,
-        runner=runner,
+        machine=machine,
         note=lambda reason: _gateway_killed(store, reason),
     )
     prober = Prober(
@@ -557,17 +555,17 @@ def make(config: Description, pulse: Pulse, runner: Runner = run_command) -> Kee
             metrics=lambda: _metrics(config),
             ping=keeper_peers.pings,
             ray=lambda: _ray(config),
-            taken=lambda: listening.taken(Machine(), config.host, config.port),
+            taken=lambda: listening.taken(machine, config.host, config.port),
             start_ray=(lambda: _start_ray(node)) if config.backend == "ray" else None,
-            explain=lambda unit, invocation: causes.explain(unit, runner, invocation),
+            explain=lambda unit, invocation: causes.explain(unit, machine.runner, invocation),
             store=store,
             unit=Names(config.instance).keeper.partition(".")[0],
-            boot=engine_rank.boot_id(Machine()),
+            boot=engine_rank.boot_id(machine),
             sleep=lambda seconds: _sleep(seconds, pulse),
             step=pulse.step,
-            shutting_down=lambda: runner(["systemctl", "is-system-running"]).out.strip() == "stopping",
+            shutting_down=lambda: machine.runner(["systemctl", "is-system-running"]).out.strip() == "stopping",
             settings=lambda: _settings(config.instance),
-            told=lambda units: _told(node.ranks.engine, units, runner),
+            told=lambda units: _told(node, units),
             budget=config.budget_bytes,
             weights=config.weights_bytes,
         ),
@@ -581,8 +579,9 @@ def _settings(instance: str) -> Mapping[str, str]:
         return {}
 
 
-def _told(unit: str, units: Mapping[str, UnitReport], runner: Runner) -> start_times.Told:
-    return start_times.read(unit, units[unit].invocation, runner) if unit in units else start_times.Told()
+def _told(node: engine_rank.Node, units: Mapping[str, UnitReport]) -> start_times.Told:
+    unit = node.ranks.engine
+    return start_times.read(unit, units[unit].invocation, node.machine.runner) if unit in units else start_times.Told()
 
 
 def _sleep(seconds: float, pulse: Pulse) -> None:
@@ -643,7 +642,7 @@ def run(arguments: argparse.Namespace) -> int:
             keeper_peers.check([member.host for member in config.ordered[1:] if member.ranks])
             return 0
         pulse = Pulse(hold(config.instance))
-        keeper = make(config, pulse)
+        keeper = make(config, pulse, Machine())
     except SparkError as exc:
         sys.stderr.write(f"{exc}\n")
         return 1

@@ -7,15 +7,12 @@ The keeper's word alone is not believed: it has to live, and the engine has to a
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Optional
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import systemd
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
@@ -82,16 +79,15 @@ class Served(State):
 
 def collect(
     store: Store,
-    runner: Runner = run_command,
+    machine: Machine,
     *,
     unit: str = UNIT,
-    wall: Callable[[], float] = time.time,
     sign: Callable[[str], Sign | None] = pulse.last,
     ask: Callable[[str], str] = asked,
     what: Callable[[str], str] = what,
 ) -> Served:
     state, damage = store.look()
-    keeper = systemd.unit(runner, unit)
+    keeper = machine.unit(unit)
     if damage and not keeper.exists:
         raise SparkError("there is no keeper on this node", unit, "Ask on the head (spark_rank 0)")
     instance = engine_names.instance_of(unit)
@@ -104,14 +100,14 @@ def collect(
         **kept,
         unit=unit,
         running=keeper.running,
-        returns=not keeper.running and returning(unit, store.root),
+        returns=not keeper.running and returning(unit, machine.root),
         frozen=frozen,
         silent_s=round(seen.age_s) if frozen and seen else None,
         damage=damage,
         answers=None if problem is None else not problem,
         problem=problem or "",
-        elapsed_s=elapsed(state.since, wall()) if keeper.running else None,
-        start_elapsed_s=elapsed(state.start_since, wall()) if keeper.running else None,
+        elapsed_s=elapsed(state.since, machine.now()) if keeper.running else None,
+        start_elapsed_s=elapsed(state.start_since, machine.now()) if keeper.running else None,
         serving=says and not frozen and not problem,
         serves=what(instance),
         verified=store.verified(),
@@ -180,7 +176,7 @@ def text(found: Served) -> str:
 def check(instance: str, look: Callable[..., Served] = collect) -> None:
     """Raise :class:`SparkError` at once where the keeper knows that nobody answers: nobody has to be waited for."""
     unit = Names(instance).keeper
-    found = look(Store(instance=instance), unit=unit)
+    found = look(Store(instance=instance), Machine(), unit=unit)
     if found.serving or found.answers:
         return
     first, again = _verdict(found)

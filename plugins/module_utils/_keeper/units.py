@@ -11,13 +11,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, paths
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Diff, Flag, Words
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
@@ -58,10 +56,11 @@ class Units:
 def ensure(request: Request, check: bool) -> Units:
     """Find the units of all services that are here, also of those that the inventory no longer names, and bring them
     into a state."""
-    ray = request.state == "stopped" and bool(request.service) and over_ray(request.service)
+    ray = request.state == "stopped" and bool(request.service) and over_ray(request.service, Machine())
     made = bring(
         request.kind,
         request.state,
+        Machine(),
         keep=request.keep,
         only=request.service,
         timeout_s=request.timeout,
@@ -73,24 +72,25 @@ def ensure(request: Request, check: bool) -> Units:
     return made
 
 
-def found(kind: str, runner: Runner = run_command, root: str = "/") -> list[str]:
+def found(kind: str, machine: Machine) -> list[str]:
     """Units of a kind that are installed or loaded."""
-    names = set(installed(kind, root))
-    listed = runner(["systemctl", "list-units", "--all", "--plain", "--no-legend", f"sparkmatrix-{kind}*.service"])
+    names = set(installed(kind, machine))
+    listed = machine.runner(
+        ["systemctl", "list-units", "--all", "--plain", "--no-legend", f"sparkmatrix-{kind}*.service"]
+    )
     names.update(line.split()[0] for line in listed.out.splitlines() if line.strip())
     return sorted(name for name in names if _kind(name) == kind)
 
 
-def installed(kind: str, root: str = "/") -> list[str]:
-    there = (Path(root) / paths.UNITS.lstrip("/")).glob(f"sparkmatrix-{kind}*.service")
-    return sorted(path.name for path in there if _kind(path.name) == kind)
+def installed(kind: str, machine: Machine) -> list[str]:
+    return [name for name in machine.names(paths.UNITS) if _kind(name) == kind]
 
 
-def over_ray(only: str, root: str = "/") -> bool:
+def over_ray(only: str, machine: Machine) -> bool:
     """Whether the service ``only`` has ranks in this node's Ray. Raises where its description cannot be read."""
-    if only not in engine_names.instances(root):
+    if only not in engine_names.instances(machine.root):
         return False
-    return engine_names.RAY_UNIT in engine_json.read(f"{root.rstrip('/')}{Names(only).description}").units
+    return engine_names.RAY_UNIT in engine_json.read(machine.real(Names(only).description)).units
 
 
 def _kind(unit: str) -> str:
@@ -101,6 +101,7 @@ def _kind(unit: str) -> str:
 def bring(
     kind: str,
     state: str,
+    machine: Machine,
     *,
     keep: Sequence[str] = (),
     only: str = "",
@@ -108,8 +109,6 @@ def bring(
     return_s: float = 0.0,
     stop: Stop | None = None,
     check_mode: bool = False,
-    root: str = "/",
-    runner: Runner = run_command,
     service: Callable[..., Service] = Service,
 ) -> Units:
     """All units of ``kind`` but those of ``keep`` into ``state``. A keeper starts at boot, unless it is stopped.
@@ -121,15 +120,15 @@ def bring(
     before: dict[str, Any] = {}
     after: dict[str, Any] = {}
     enabled = None if kind == "engine" or return_s else state == "started"
-    for unit in installed(kind, root) if state == "started" else found(kind, runner, root):
+    for unit in installed(kind, machine) if state == "started" else found(kind, machine):
         instance = engine_names.instance_of(unit)
         if unit in keep or (only and instance != only):
             continue
         wanted = Wanted(unit, state, enabled=enabled, start_timeout_s=timeout_s, return_s=return_s)
-        done = service(wanted, check_mode=check_mode, runner=runner, root=root).run()
+        done = service(wanted, machine, check_mode=check_mode).run()
         made.units.append(unit)
         made.descriptions.append(Names(instance).description)
-        store, forgets = Store(root, instance), state == "absent" and kind == "keeper"
+        store, forgets = Store(machine.root, instance), state == "absent" and kind == "keeper"
         if done.changed:
             made.changed = True
             before[unit], after[unit] = done.before, done.after

@@ -9,9 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Optional
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import api_paths, document, ports, systemd
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import api_paths, document, ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
     Count,
@@ -193,7 +191,7 @@ def _waited(request: Request) -> Answer | Part:
         )
     if request.check_keeper:
         status.check(request.instance)
-    return probe.wait_ready(lambda: request.target, request.question, request.watched, timeout)
+    return probe.wait_ready(lambda: request.target, request.question, request.watched, timeout, Machine())
 
 
 def _refused(target: Target, unit: str) -> int:
@@ -214,16 +212,15 @@ def wait_ready(
     part_s: float = 0.0,
     before: Part = Part(),
     store: Store | None = None,
-    runner: Runner = run_command,
-    sleep: Callable[[float], None] = time.sleep,
-    clock: Callable[[], float] = time.monotonic,
+    machine: Machine | None = None,
 ) -> Answer | Part:
     """Ask until tokens come. Ends early when the keeper counts another failure, gives up, or does not run.
 
     ``timeout_s``: at least; where the keeper gives a start longer, it is as long. After ``part_s`` seconds, unless that
     is 0, it returns how far it has come; ``before`` is what the call before has returned.
     """
-    store = store or Store(instance=instance)
+    store, machine = store or Store(instance=instance), machine or Machine()
+    clock = machine.clock
     unit = Names(instance).keeper
     entered = clock()
     began, complete_at = entered - before.waited_s, entered - before.missing_s
@@ -236,14 +233,14 @@ def wait_ready(
             complete_at = clock()
         last = ProbeError("waiting", f"the keeper says {state.phase}: {state.detail}", unit)
         # An engine that answers before the keeper is content may be the one that is about to be replaced.
-        if state.phase == SERVING and state.pid == systemd.unit(runner, unit).main_pid:
+        if state.phase == SERVING and state.pid == machine.unit(unit).main_pid:
             try:
                 return ask(target(), replace(question, timeout_s=min(question.timeout_s, left)), clock)
             except ProbeError as exc:
                 last = exc
         if state.failures > first:
             raise SparkError("the engine did not come up", unit, _why(state))
-        if runner(["systemctl", "is-active", "--quiet", unit]).rc != 0:
+        if not machine.works("systemctl", "is-active", "--quiet", unit):
             raise SparkError("the keeper of the engine does not run", unit, _why(state))
         if last.status in FINAL:
             raise SparkError(last.found, last.where, refused(last.status, Names(instance).unit)) from last
@@ -253,13 +250,13 @@ def wait_ready(
         if clock() >= began + limit_s:
             raise SparkError(f"no token within {limit_s:g} s; last: {last.found}", last.where, _REMEDY) from last
         if part_s and clock() - entered >= part_s:
-            return Part(_words(state, limit_s), clock() - began, clock() - complete_at, first)
-        sleep(POLL_S)
+            return Part(_words(state, limit_s, machine.now()), clock() - began, clock() - complete_at, first)
+        machine.sleep(POLL_S)
 
 
-def _words(state: State, limit_s: float) -> str:
+def _words(state: State, limit_s: float, now: float) -> str:
     """The figures come last: a narrow screen shows the end."""
-    seconds = elapsed(state.since, time.time())
+    seconds = elapsed(state.since, now)
     told = "" if seconds is None else f" for {seconds} s"
     return f"{state.phase}{told} (at most {limit_s:g} s): {state.detail}"
 

@@ -188,7 +188,7 @@ def collect(asked: Asked, service: str = "", here: bool = False) -> Status:
 def _service(asked: Asked, name: str) -> Served:
     unit = Names(name).keeper
     try:
-        return asked.keeper(Store(asked.machine.root, name), asked.machine.runner, unit=unit)
+        return asked.keeper(Store(asked.machine.root, name), asked.machine, unit=unit)
     except SparkError as exc:
         state = asked.machine.unit(unit)
         if not state.exists:  # the keeper is on the head of the service

@@ -11,6 +11,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _node_p
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import api_paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe as engine_probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import ProbeError, Question, Target
 from fake_engine import KEY, MODEL, fake_engine
@@ -251,9 +252,7 @@ def wait(system, ask_target, timeout_s=30, unit=UNIT):
         Question(timeout_s=1),
         unit,
         timeout_s,
-        runner=system.run,
-        sleep=system.sleep,
-        clock=system.clock,
+        Machine("/", system.run, system.sleep, system.clock),
     )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import (
     Answer,
     ProbeError,
@@ -52,7 +53,9 @@ class House:
         def systemctl(_argv: object) -> Completed:
             return Completed(0, f"LoadState=loaded\nActiveState={self.active}\nSubState=sub\n")
 
-        gateway = Gateway("tiny", str(self.place / "gateway.json"), systemctl, self.ask, lambda: self.awake)
+        gateway = Gateway(
+            "tiny", str(self.place / "gateway.json"), Machine("/", systemctl), self.ask, lambda: self.awake
+        )
         return gateway.probe(lambda: ENGINE, Question(max_tokens=1))
 
 
@@ -79,7 +82,7 @@ def test_it_is_asked_for_what_the_engine_gives(tmp_path: Path) -> None:
     def systemctl(_argv: object) -> Completed:
         return Completed(0, "LoadState=loaded\nActiveState=active\nSubState=running\n")
 
-    gateway = Gateway("tiny", str(tmp_path / "gateway.json"), systemctl, ask, lambda: "abc", task="embed")
+    gateway = Gateway("tiny", str(tmp_path / "gateway.json"), Machine("/", systemctl), ask, lambda: "abc", task="embed")
     gateway.probe(lambda: ENGINE, Question(max_tokens=1))
     assert tasks == ["embed"]
 
@@ -158,8 +161,8 @@ class Frozen:
     def __init__(self, house: House) -> None:
         self.now, self.spent, self.notes, self.kills = 0.0, "100", [], 0
         self.gateway = Gateway(
-            "tiny", str(house.place / "gateway.json"), self.systemctl, house.ask, lambda: house.awake,
-            note=self.notes.append, clock=lambda: self.now,
+            "tiny", str(house.place / "gateway.json"), Machine("/", self.systemctl, clock=lambda: self.now), house.ask,
+            lambda: house.awake, note=self.notes.append,
         )  # fmt: skip
         house.awake = ""
 

@@ -737,7 +737,9 @@ def test_make_reads_the_description(tmp_path, monkeypatch):
         )
 
     pulse = Pulse(-1)
-    keeper = keeper_loop.make(config(tmp_path, keeper=Settings(hang_s=77), budget_bytes=5), pulse, systemctl)
+    keeper = keeper_loop.make(
+        config(tmp_path, keeper=Settings(hang_s=77), budget_bytes=5), pulse, Machine("/", systemctl)
+    )
     parts = keeper.parts
     assert keeper.settings.hang_s == 77
     assert parts.budget == 5
@@ -750,7 +752,7 @@ def test_make_reads_the_description(tmp_path, monkeypatch):
     assert parts.told({ENGINE: UnitReport(invocation="i")}) == parts.told({}) == Told()
     with pytest.raises(ProbeError):
         parts.prober.ask()
-    assert keeper_loop.make(config(tmp_path, backend="native"), pulse, systemctl).parts.start_ray is None
+    assert keeper_loop.make(config(tmp_path, backend="native"), pulse, Machine("/", systemctl)).parts.start_ray is None
     parts.sleep(0)
     assert pulse.stepped > 0
 
@@ -778,7 +780,7 @@ def test_ray_is_asked_for_every_member(tmp_path, monkeypatch):
 
 def test_start_of_ray_says_what_went_wrong(tmp_path):
     node = keeper_loop.engine_rank.Node(
-        keeper_loop.engine_rank.Ranks((RAY, ENGINE), ENGINE), Machine(runner=lambda _argv: Completed(1, "", "no bus"))
+        keeper_loop.engine_rank.Ranks((RAY, ENGINE), ENGINE), Machine("/", lambda _argv: Completed(1, "", "no bus"))
     )
     assert "no bus" in keeper_loop._start_ray(node)
 
@@ -803,7 +805,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
                 handlers[0](15, None)
             return 3
 
-    monkeypatch.setattr(keeper_loop, "make", lambda _config, _pulse: Made())
+    monkeypatch.setattr(keeper_loop, "make", lambda _config, _pulse, _machine: Made())
     held = []
     monkeypatch.setattr(keeper_loop, "hold", lambda instance: held.append(keeper_pulse.hold(instance, str(tmp_path))))
     monkeypatch.setattr(keeper_loop, "Pulse", lambda _handle: Pulse(held.pop(0), tell=told.append))
@@ -842,7 +844,7 @@ def alive(_instance):
 def test_status_tells_how_long(tmp_path, cluster):
     def shown():
         found = keeper_status.collect(
-            cluster.store, runner(), wall=cluster.parts.wall, sign=alive, ask=lambda _name: ""
+            cluster.store, Machine("/", runner(), now=cluster.parts.wall), sign=alive, ask=lambda _name: ""
         )
         return found.elapsed_s, found.start_elapsed_s, keeper_status.text(found).splitlines()[1]
 
@@ -861,7 +863,7 @@ def test_status_tells_how_long(tmp_path, cluster):
     elapsed, start_elapsed, _text = shown()
     assert start_elapsed is None and elapsed <= cluster.now - 60
     assert "this start" not in shown()[2]
-    stopped = keeper_status.collect(cluster.store, runner(active="inactive"), ask=lambda _name: "")
+    stopped = keeper_status.collect(cluster.store, Machine("/", runner(active="inactive")), ask=lambda _name: "")
     assert stopped.elapsed_s is None
 
 
@@ -889,9 +891,7 @@ class Waiting:
             Question(),
             timeout,
             store=self.store,
-            runner=run or runner(),
-            sleep=self.sleep,
-            clock=lambda: self.now,
+            machine=Machine("/", run or runner(), self.sleep, lambda: self.now),
             **how,
         )
 

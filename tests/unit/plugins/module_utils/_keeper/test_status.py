@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import Sign
@@ -42,7 +43,7 @@ class Head:
 
     def found(self, store: Store | None = None, unit: str = status.UNIT) -> status.Served:
         return status.collect(
-            *(store or self.store, self.run),
+            *(store or self.store, Machine(self.store.root, self.run)),
             unit=unit,
             sign=lambda _name: self.sign,
             ask=self.ask,
@@ -190,10 +191,10 @@ def test_verify_asks_the_keeper_first(head: Head, state: Mapping[str, Any], unit
     head.store.write(print, **state)
     head.unit, head.answer = f"LoadState=loaded\nActiveState={unit}\n", answer
     if not says:
-        status.check("", lambda _store, unit: head.found(unit=unit))
+        status.check("", lambda _store, _machine, unit: head.found(unit=unit))
         return
     with pytest.raises(SparkError) as refused:
-        status.check("", lambda _store, unit: head.found(unit=unit))
+        status.check("", lambda _store, _machine, unit: head.found(unit=unit))
     assert str(refused.value).startswith(f"sparkmatrix-keeper.service: {says}")
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Member
@@ -30,7 +31,7 @@ class Recorded:
     def __init__(self):
         self.asked = []
 
-    def __call__(self, wanted, **_options):
+    def __call__(self, wanted, _machine, **_options):
         self.asked.append((wanted.name, wanted.state, wanted.enabled))
 
         class Unit:
@@ -56,7 +57,7 @@ def node(tmp_path):
 
 def bring(node, kind, state, **options):
     recorded = Recorded()
-    outcome = engine_units.bring(kind, state, root=node, runner=runner, service=recorded, **options)
+    outcome = engine_units.bring(kind, state, Machine(node, runner), service=recorded, **options)
     return outcome, recorded.asked
 
 
@@ -67,8 +68,8 @@ def described(**values):
 
 def test_what_is_installed_or_still_runs(node):
     keepers = ["sparkmatrix-keeper-chat.service", "sparkmatrix-keeper-old.service", "sparkmatrix-keeper.service"]
-    assert engine_units.found("keeper", runner, node) == keepers
-    assert engine_units.found("engine", runner, node) == ["sparkmatrix-engine-chat.service"]
+    assert engine_units.found("keeper", Machine(node, runner)) == keepers
+    assert engine_units.found("engine", Machine(node, runner)) == ["sparkmatrix-engine-chat.service"]
 
 
 def test_start_what_is_installed(node):
@@ -105,15 +106,19 @@ def test_keepers_that_wait_start_at_boot_as_before(node):
 
 
 def test_whose_ranks_are_in_ray(tmp_path):
-    assert not engine_units.over_ray("chat", str(tmp_path))
+    assert not engine_units.over_ray("chat", Machine(str(tmp_path)))
     directory = tmp_path / "etc/sparkmatrix"
     directory.mkdir(parents=True)
     for name, units in (("chat", [engine_names.RAY_UNIT]), ("small", ["sparkmatrix-engine-small.service"])):
         (directory / f"engine-{name}.json").write_text(described(units=tuple(units)))
     (directory / "engine-torn.json").write_text("{")
-    assert [engine_units.over_ray(name, str(tmp_path)) for name in ("chat", "small", "none")] == [True, False, False]
+    assert [engine_units.over_ray(name, Machine(str(tmp_path))) for name in ("chat", "small", "none")] == [
+        True,
+        False,
+        False,
+    ]
     with pytest.raises(SparkError, match=r"engine-torn\.json: the description of the engine is damaged"):
-        engine_units.over_ray("torn", str(tmp_path))
+        engine_units.over_ray("torn", Machine(str(tmp_path)))
 
 
 def test_stop_ranks(node):
@@ -134,7 +139,7 @@ def test_take_away_all_but_those_that_are_planned(node):
 
 
 def test_nothing_to_do(tmp_path):
-    outcome = engine_units.bring("engine", "absent", root=str(tmp_path), runner=runner)
+    outcome = engine_units.bring("engine", "absent", Machine(str(tmp_path), runner))
     assert (outcome.changed, outcome.units) == (False, [])
 
 
@@ -142,7 +147,7 @@ def test_nothing_is_stopped_where_the_description_is_damaged(monkeypatch):
     """Whether its ranks are in Ray would not be known."""
     calls = []
 
-    def bring(kind, state, **options):
+    def bring(kind, state, _machine, **options):
         calls.append((kind, state, options["keep"]))
         return engine_units.Units(True, ["sparkmatrix-keeper-chat.service"])
 
@@ -151,10 +156,10 @@ def test_nothing_is_stopped_where_the_description_is_damaged(monkeypatch):
     assert (failed, result["ray"]) == (False, False)
     assert calls == [("keeper", "absent", ("k",))]
     stop = {"kind": "keeper", "state": "stopped", "service": "chat"}
-    monkeypatch.setattr(engine_units, "over_ray", lambda service: service == "chat")
+    monkeypatch.setattr(engine_units, "over_ray", lambda service, _machine: service == "chat")
     assert run_call("engine_units", stop)[0]["ray"]
 
-    def damaged(_service):
+    def damaged(*_asked):
         raise SparkError("the description of the engine is damaged", "engine-chat.json")
 
     monkeypatch.setattr(engine_units, "over_ray", damaged)

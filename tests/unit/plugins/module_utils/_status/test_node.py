@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -83,8 +83,8 @@ class Cluster(FakeFiles):
         if self.tokens:
             raise SparkError(self.tokens)
 
-    def look(self, store: Store, runner: Callable[[Sequence[str]], Completed], unit: str) -> keeper_status.Served:
-        return keeper_status.collect(store, runner, unit=unit, sign=lambda _name: Sign(7, 1.0), ask=lambda _name: "")
+    def look(self, store: Store, machine: Machine, unit: str) -> keeper_status.Served:
+        return keeper_status.collect(store, machine, unit=unit, sign=lambda _name: Sign(7, 1.0), ask=lambda _name: "")
 
     def found(self, **changes: Any) -> status.Status:
         here = bool(changes.pop("here", False))
