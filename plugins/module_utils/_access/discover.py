@@ -29,7 +29,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.host_k
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import kinds
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, Completed, Runner, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import parse_effective
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import parse_addresses
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import Effective
 
 MOST_ADDRESSES = 1024  # a /22; more is no home or rack network but a mistyped prefix
 TIMEOUT_S = 1.0
@@ -379,9 +380,9 @@ def own_networks(runner: Runner) -> list[str]:
 def _carried(runner: Runner) -> list[str]:
     """``address/length`` of each interface that is up and is no container's or tunnel's; none where nothing says so."""
     found: list[tuple[str, str]] = []
-    with contextlib.suppress(SparkError):
-        interfaces = parse_effective(runner(("ip", "-j", "-4", "addr")).out)
-        found = [(name, address) for name, one in interfaces.items() if one.up for address in one.addresses]
+    for interface in parse_addresses(runner(("ip", "-j", "-4", "addr")).out) or ():
+        state = Effective.of(interface)
+        found += [(interface.name, address) for address in state.addresses if state.up]
     found = found or list(parse_ifconfig(runner(("ifconfig",)).out))
     return [address for name, address in found if not _VIRTUAL.match(name)]
 

@@ -28,7 +28,7 @@ class InterfaceAddress:
 @dataclass(frozen=True)
 class NetworkInterface:
     """``kind`` is that of a virtual device (bond, bridge, veth …), ``master`` the bond or bridge that an interface is
-    in, ``link`` the one that a VLAN stands on."""
+    in, ``link`` the one that a VLAN stands on; ``up``: switched on, ``carrier``: with a link."""
 
     name: kinds.Interface
     mac: Optional[kinds.Word] = None  # of a tunnel it is an IP address
@@ -37,6 +37,8 @@ class NetworkInterface:
     kind: Optional[kinds.Word] = None
     master: Optional[kinds.Interface] = None
     link: Optional[kinds.Interface] = None
+    up: Optional[kinds.Flag] = None
+    carrier: Optional[kinds.Flag] = None
     addresses: list[InterfaceAddress] = field(default_factory=list)
 
 
@@ -146,7 +148,7 @@ def parse_addresses(text: str | None) -> list[NetworkInterface] | None:
 
 
 def _interface(entry: dict[str, Any]) -> NetworkInterface:
-    infos, link = entry.get("addr_info"), entry.get("linkinfo")
+    infos, link, flags = entry.get("addr_info"), entry.get("linkinfo"), entry.get("flags")
     return NetworkInterface(
         name=str(entry.get("ifname", "")),
         mac=entry.get("address"),
@@ -155,6 +157,8 @@ def _interface(entry: dict[str, Any]) -> NetworkInterface:
         kind=link.get("info_kind") if isinstance(link, dict) else None,
         master=entry.get("master"),
         link=entry.get("link"),
+        up="UP" in flags if isinstance(flags, list) else None,
+        carrier="LOWER_UP" in flags if isinstance(flags, list) else None,
         addresses=[
             InterfaceAddress(
                 address=str(info["local"]),

@@ -69,7 +69,7 @@ def _interface(fact: FabricFact, rail: Rail, now: Effective) -> Iterator[Drift]:
         return
     if not now.up:
         yield Drift(HALF, fact.host, rail, "the interface is switched off", f"ip link set {rail.netdev} up", off=True)
-    if now.mtu != rail.mtu:
+    if now.mtu not in (0, rail.mtu):  # 0: not told
         yield Drift(
             MTU,
             fact.host,

@@ -9,13 +9,13 @@ Ansible.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import NetworkInterface, parse_addresses
 
 MEMORY = f"{paths.STATE}/fabric.json"
 LOCK = f"{paths.RUN}/fabric.lock"
@@ -40,6 +40,21 @@ class Effective:
     addresses: tuple[str, ...] = ()
     dynamic: tuple[str, ...] = ()  # those of ``addresses`` that DHCP gave
     master: str = ""  # the bond or bridge that it is a member of
+
+    @classmethod
+    def of(cls, found: NetworkInterface, link_local: bool = False) -> Effective:
+        """169.254/16, which our file turns off, counts with ``link_local`` only."""
+        own = [item for item in found.addresses if item.family == "inet"]
+        own = [item for item in own if link_local or not item.address.startswith("169.254.")]
+        return cls(
+            exists=True,
+            up=found.up is not False,
+            carrier=found.carrier is not False,
+            mtu=found.mtu or 0,
+            addresses=tuple(sorted(f"{item.address}/{item.prefix}" for item in own)),
+            dynamic=tuple(f"{item.address}/{item.prefix}" for item in own if item.dynamic),
+            master=found.master or "",
+        )
 
     def line(self, netdev: str) -> str:
         if not self.exists:
@@ -93,35 +108,12 @@ class Memory:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def parse_effective(text: str) -> dict[str, Effective]:
-    """The output of ``ip -j addr show`` (iproute2 5 and newer) by interface."""
-    with json_text.Reading("the output of 'ip -j addr show' cannot be read", "", "Update iproute2"):
-        entries = json_text.mappings(text) if text.strip() else []
-        return {str(entry["ifname"]): _effective(entry) for entry in entries if entry.get("ifname")}
-
-
-def _effective(entry: Mapping[str, Any]) -> Effective:
-    addresses, dynamic = [], []
-    for info in entry.get("addr_info") or ():
-        # 169.254/16 comes from link-local addressing, which our file turns off.
-        if info.get("family") == "inet" and not str(info["local"]).startswith("169.254."):
-            addresses.append(f"{info['local']}/{info['prefixlen']}")
-            if info.get("dynamic"):
-                dynamic.append(addresses[-1])
-    flags = entry.get("flags") or ()
-    return Effective(
-        exists=True,
-        up="UP" in flags,
-        carrier="LOWER_UP" in flags,
-        mtu=int(entry.get("mtu") or 0),
-        addresses=tuple(sorted(addresses)),
-        dynamic=tuple(dynamic),
-        master=str(entry.get("master") or ""),
-    )
-
-
 def effective(machine: Machine) -> dict[str, Effective]:
-    return parse_effective(machine.command("ip", "-j", "addr", "show", step="reading the interfaces").out)
+    """Every interface of the machine. Raises :class:`SparkError` where iproute2 does not tell."""
+    found = parse_addresses(machine.command("ip", "-j", "addr", "show", step="reading the interfaces").out)
+    if found is None:
+        raise SparkError("the output of 'ip -j addr show' cannot be read", "", "Update iproute2")
+    return {interface.name: Effective.of(interface) for interface in found}
 
 
 # --- sysctls ---------------------------------------------------------------------------------------------------------

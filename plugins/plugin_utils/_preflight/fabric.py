@@ -592,14 +592,10 @@ def _drifts(context: Context) -> list[drift.Drift]:
     """What has changed on the nodes since their fabric was verified; several checks share it."""
     made: list[drift.Drift] = []
     for host, node in context.nodes.items():
-        fact, present = context.fact(host), {item.name: item for item in context.interfaces(host)}
-        if fact is None or not present:
-            continue
-        known = replace(fact, host=host)
-        off = {port.netdev for port in context.rdma_ports(host) if port.admin_up is False}
-        there = [rail for rail in fact.rails if rail.netdev in present]
-        now = {rail.netdev: _effective(present[rail.netdev], rail, rail.netdev not in off) for rail in there}
-        made += drift.drift(known, now, node.gids)
+        fact, own = context.fact(host), context.interfaces(host)
+        now = {interface.name: Effective.of(interface, link_local=True) for interface in own}
+        if fact is not None and now:
+            made += drift.drift(replace(fact, host=host), now, node.gids)
     return made
 
 
@@ -686,15 +682,6 @@ def _planned_halves(context: Context, host: str) -> set[str]:
         return {rail.netdev for rail in fact.rails}
     named = {f"p{cage}" for cage in as_list(cages)}
     return {str(port.netdev) for _device, port in links(context, host) if not named or port.phys_port_name in named}
-
-
-def _effective(interface: NetworkInterface, rail: fabric_fact.Rail, up: bool) -> Effective:
-    """What ``node_info`` does not tell counts as planned."""
-    addresses = [
-        f"{item.address}/{item.prefix or rail.prefix}" for item in interface.addresses if item.family == "inet"
-    ]
-    link = interface.state != "DOWN"
-    return Effective(True, up, link, interface.mtu or rail.mtu, tuple(sorted(addresses)))
 
 
 def _drifted(kind: str, cured: str = "") -> Judge:

@@ -89,6 +89,7 @@ def port(**changes):
         cluster.nodes["spark2"]["rdma"]["devices"][0] = half(
             0, "0000", **{"firmware": "28.45.4028", **changes}
         ).as_dict()
+        interface("enp1s0f0np0", up=changes.get("admin_up"))(cluster)
 
     return inject
 
