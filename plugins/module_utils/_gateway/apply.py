@@ -19,8 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, paths, systemd
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import listening as base_listening
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, listening, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
@@ -48,7 +47,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.servi
 
 WHAT = "the gateway"
 LOCK = f"{paths.RUN}/gateway.lock"
-# The certificate that nginx reads: a copy, made at each start and reload.
 # What nginx includes from the node itself: where it listens, and the hash of all that it reads.
 LISTEN = f"{ETC}/listen.conf"
 CONFIGURATION = f"{ETC}/configuration.conf"
@@ -73,7 +71,7 @@ class Place:
 
 
 @dataclass
-class Outcome:
+class Answer:
     """What was done, or in check mode would be."""
 
     changed: Flag = False
@@ -86,10 +84,6 @@ class Outcome:
     sets: list[Word] = field(default_factory=list)  # of names.SETS, before
 
 
-def listening(ports: Sequence[int]) -> Sequence[base_listening.Listener] | None:
-    return base_listening.listening(Machine(), ports)
-
-
 @dataclass
 class Node:
     """This node; tests replace what asks the running system."""
@@ -97,10 +91,10 @@ class Node:
     machine: Machine = field(default_factory=Machine)
     ask: Callable[[str], str] = gateway_status.configuration
     service: Callable[[Wanted, Machine], Any] = Service
-    listening: Callable[[Sequence[int]], Sequence[base_listening.Listener] | None] = listening
+    listening: Callable[[Machine, Sequence[int]], Sequence[listening.Listener] | None] = listening.listening
 
 
-def ensure(request: Request, check: bool) -> Outcome:
+def ensure(request: Request, check: bool) -> Answer:
     """The gateway runs as it was rendered, or is taken away."""
     if request.state == "absent":
         return remove(Node(), check_mode=check)
@@ -114,30 +108,30 @@ def unit_mark(text: str) -> str:
     return found[1] if found else ""
 
 
-def apply(node: Node, settings: Settings, rendered: Mapping[str, str], *, check_mode: bool = False) -> Outcome:
+def apply(node: Node, settings: Settings, rendered: Mapping[str, str], *, check_mode: bool = False) -> Answer:
     """Have the gateway of ``settings`` run, with the files that were rendered of them. Raises :class:`SparkError`; then
     what ran before runs."""
     with alone(node.machine, WHAT, LOCK):
         return _Gateway(node, settings, rendered, check_mode).apply()
 
 
-def remove(node: Node, *, check_mode: bool = False) -> Outcome:
+def remove(node: Node, *, check_mode: bool = False) -> Answer:
     """Stop the gateway and take its files and keys away."""
-    outcome = Outcome()
+    made = Answer()
     with alone(node.machine, WHAT, LOCK):
-        outcome.sets = [name for name in managed_files.names(root=node.machine.root) if name in names.SETS]
-        state = systemd.unit(node.machine.runner, UNIT)
+        made.sets = [name for name in managed_files.names(root=node.machine.root) if name in names.SETS]
+        state = node.machine.unit(UNIT)
         if state.active != "inactive" or state.is_enabled:
-            outcome.changed, outcome.action = True, "stopped"
+            made.changed, made.action = True, "stopped"
             if not check_mode:
                 node.machine.command("systemctl", "disable", "--now", UNIT, step="stopping the gateway")
         result = managed_files.remove_set(SET, check_mode=check_mode, root=node.machine.root)
-        outcome.changed |= result.changed
-        outcome.diff += result.diff
+        made.changed |= result.changed
+        made.diff += result.diff
         if result.changed and not check_mode:
             node.machine.command("systemctl", "daemon-reload", step="forgetting the unit")
             node.machine.runner(["systemctl", "reset-failed", UNIT])
-    return outcome
+    return made
 
 
 class _Gateway:
@@ -148,26 +142,26 @@ class _Gateway:
         self.rendered = rendered
         self.check_mode = check_mode
 
-    def apply(self) -> Outcome:
+    def apply(self) -> Answer:
         self._refuse_missing_programs()
         listeners = gateway_listeners.resolve(self.settings, self._interfaces())
         self._refuse_taken_ports(listeners)
         files = self._files(listeners)
         wanted = self._hash(files)
         files.append(self._own(CONFIGURATION, f"return 200 {wanted};\n", 0o640))
-        outcome = Outcome(
+        made = Answer(
             warnings=gateway_listeners.warnings(self.settings, listeners),
             endpoints=gateway_listeners.endpoints(self.settings, listeners, socket.gethostname()),
             firewall=gateway_listeners.firewall(listeners, self.settings.allow_from),
             ports=[Place(item.address, item.port) for item in listeners],
         )
         told = managed_files.apply_set(SET, files, check_mode=True, root=self.machine.root)
-        outcome.warnings += self._new_authority(files)
-        outcome.action = self._due(wanted)
-        outcome.diff, outcome.changed = told.diff, told.changed or outcome.action != "none"
-        if outcome.changed and not self.check_mode:
-            outcome.diff = self._place(files, wanted, outcome.action, tested=told.changed).diff
-        return outcome
+        made.warnings += self._new_authority(files)
+        made.action = self._due(wanted)
+        made.diff, made.changed = told.diff, told.changed or made.action != "none"
+        if made.changed and not self.check_mode:
+            made.diff = self._place(files, wanted, made.action, tested=told.changed).diff
+        return made
 
     def _place(self, files: Sequence[File], wanted: str, action: str, *, tested: bool) -> Result:
         """Have nginx run these files; where it does not, whatever this run has placed is taken back."""
@@ -207,7 +201,7 @@ class _Gateway:
         """Somebody else's listener would keep ours from coming up, after what ran before has been replaced."""
         ports = {item.port for item in listeners}
         taken: dict[str, str] = {}
-        for one in self.node.listening(sorted(ports)) or ():
+        for one in self.node.listening(self.machine, sorted(ports)) or ():
             if one.unit == UNIT:
                 continue
             for item in listeners:
@@ -290,7 +284,7 @@ class _Gateway:
     # -- acting
 
     def _due(self, wanted: str) -> str:
-        state = systemd.unit(self.machine.runner, UNIT)
+        state = self.machine.unit(UNIT)
         if not state.running:
             return "started"
         title = self.machine.read(f"/proc/{state.main_pid}/cmdline") or ""

@@ -9,7 +9,7 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall.port_filter import GATEWAY
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.apply import Outcome
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.apply import Answer
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import Settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner, judged
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._firewall import port_filter
@@ -33,7 +33,7 @@ def rendered(options: Options) -> dict[str, Any]:
 
 def rules(options: Options) -> dict[str, Any]:
     settings = _read(options)
-    answers: Mapping[str, Outcome] = options["gateway"]
+    answers: Mapping[str, Answer] = options["gateway"]
     return {
         "rules": {
             host: port_filter.layer(

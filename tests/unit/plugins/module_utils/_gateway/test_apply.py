@@ -122,9 +122,11 @@ class Fake(FakeFiles):
 
     def node(self) -> gateway_apply.Node:
         machine = Machine(str(self.root), self, self.sleep, lambda: self.now)
-        return gateway_apply.Node(machine, lambda _path: self.running, self.service, lambda _ports: self.taken)
+        return gateway_apply.Node(
+            machine, lambda _path: self.running, self.service, lambda _machine, _ports: self.taken
+        )
 
-    def apply(self, check: bool = False, **changes: Any) -> gateway_apply.Outcome:
+    def apply(self, check: bool = False, **changes: Any) -> gateway_apply.Answer:
         settings = dataclasses.replace(PLAIN, **changes)
         return gateway_apply.apply(self.node(), settings, render.files(settings), check_mode=check)
 
