@@ -89,6 +89,8 @@ def refuse_without_settings() -> None:
 def set_up_awx() -> None:
     playbooks = tuple(f"playbooks/{path.name}" for path in ROOT.glob("playbooks/*.yml"))
     api = awx_api.Api(playbooks=playbooks)
+    # Somebody else's, whose name begins like ours.
+    api.create("inventories", {"name": "Sparks", "organization": api.named("organizations", "Default")["id"]})
     empty = {resource: len(found) for resource, found in api.objects.items()}
 
     def run(name: str, *options: str) -> tuple[str, int]:
@@ -114,7 +116,9 @@ def set_up_awx() -> None:
         _said, changed = run("a run after drift")
         expect("it mends one template", changed == 1, _said)
         said, _changed = run("a removal", "-e", "awx_state=absent")
-        expect("nothing is left", {r: len(found) for r, found in api.objects.items()} == empty, said)
+        expect(
+            "nothing is left but what others made", {r: len(found) for r, found in api.objects.items()} == empty, said
+        )
 
 
 def install(folder: pathlib.Path) -> pathlib.Path:

@@ -379,12 +379,11 @@ def costs(here: Here) -> dict[str, Any]:
     time.sleep(30)
     after = {host: used(host) for host in here.launch.hosts}
     seconds = time.monotonic() - began
-    made = {
+    return {
         f"{host} {unit}": {"percent": round(100 * (spent - before[host][unit][0]) / seconds, 2), "mib": mib}
         for host, members in after.items()
         for unit, (spent, mib) in members.items()
     }
-    return made
 
 
 def reset(here: Here) -> dict[str, Any]:

@@ -5,14 +5,16 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 import pathlib
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import fake_awx
 import pytest
 import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import layers as preflight_layers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.rule import WHOLE
@@ -21,7 +23,31 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/awx.md").read_text()
 GALAXY = yaml.safe_load((ROOT / "galaxy.yml").read_text())
 NAMED = [f"playbooks/{path.name}" for path in sorted(ROOT.glob("playbooks/*.yml"))]
-OBJECTS = fake_awx.objects()
+SETTINGS: Mapping[str, Any] = {
+    "awx_image": "registry.example.com/sparkmatrix-ee",
+    "awx_project_url": "https://git.example.com/cluster.git",
+    "awx_inventory_file": "inventories/mine/hosts.yml",
+    "awx_known_hosts": "known_hosts",
+    "awx_notifications": ["https://hooks.example.com/x"],
+}
+
+
+@functools.cache
+def variables() -> dict[str, Any]:
+    """Of the role, as a run has them."""
+    role = ROOT / "roles/awx"
+    files = [role / "defaults/main.yml", *sorted(role.glob("vars/main/*.yml"))]
+    loaded = [DataLoader().load_from_file(str(file), trusted_as_template=True) for file in files]
+    return {**{name: value for values in loaded for name, value in values.items()}, **SETTINGS}
+
+
+def objects() -> dict[str, Any]:
+    """What the data says, with its templates filled in: every controller_ variable."""
+    templar = Templar(DataLoader(), variables())
+    return {name: templar.template(text) for name, text in variables().items() if name.startswith("controller_")}
+
+
+OBJECTS = objects()
 TEMPLATES = OBJECTS["controller_templates"]
 # Modules of awx.awx by variable of the data.
 MODULES = {
@@ -116,7 +142,7 @@ def test_the_page_says_which_playbooks_refuse_a_limit():
 
 def test_every_playbook_has_a_template_or_a_reason_for_having_none():
     """A new playbook gets an entry in roles/awx/vars/main/objects.yml: a template, or a line that says why not."""
-    without = fake_awx.variables()["__awx_without_template"]
+    without = variables()["__awx_without_template"]
     assert {one["playbook"] for one in TEMPLATES} | set(without) == set(NAMED)
     assert not {one["playbook"] for one in TEMPLATES} & set(without)
 

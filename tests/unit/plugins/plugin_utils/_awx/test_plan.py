@@ -1,6 +1,6 @@
 # Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The decisions alone, without the modules of awx.awx: test_objects.py has them, too."""
+"""The decisions alone; with the modules of awx.awx: tests/scenarios/test_awx.py."""
 
 from __future__ import annotations
 
