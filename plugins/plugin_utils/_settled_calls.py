@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import apply
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access import node as peer
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls
@@ -88,6 +89,15 @@ def _port_filter(request: Mapping[str, Any], task_vars: Mapping[str, Any] | None
     return {"changes": []} if kept(asked.name) == wanted else None
 
 
+def _verify(request: Mapping[str, Any], task_vars: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Of a node where nothing else is to be asked than whether the port filter is active."""
+    asked = request.get("gateway_port") or request.get("ray") or (request.get("plan") or {}).get("heads")
+    wanted = boolean(request.get("filters", True))
+    if asked or (wanted and _port_filter({"state": "in_force"}, task_vars) is None):
+        return None
+    return {"results": [], "ray": None, "filters": {"msg": ""} if wanted else None, "gateway": []}
+
+
 def _kept_plan(request: Mapping[str, Any], task_vars: Mapping[str, Any] | None) -> dict[str, Any] | None:
     plan, found = request.get("plan") or {}, table(task_vars, "plan")
     images = request.get("images") or plan.get("image_ids")
@@ -104,6 +114,7 @@ ANSWERS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any] | None], di
     "rdma_look": _rdma_look,
     "port_filter": _port_filter,
     "secret": _secret,
+    "verify": _verify,
 }
 # Call -> what it changes (:func:`entry`): kind, and the name that its request gives it.
 CHANGES: Mapping[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {

@@ -64,6 +64,7 @@ CALLS: Mapping[str, str] = {
     "serving_bench": "_bench.serving:measure",
     "smoke": "_engine.smoke:ask",
     "secret": "_managed.secret:act",
+    "verify": "_keeper.verify:verify",
     "web_ui_data": "_web_ui.data:move",
     "support": "_support.capture:support",
     "verdicts": "_verdict.store:verdicts",

@@ -65,6 +65,12 @@ class Brought:
 
 
 @dataclass(frozen=True)
+class Ray:
+    PART: ClassVar[bool] = True
+    alive: Optional[list[Words]] = None
+
+
+@dataclass(frozen=True)
 class Told:
     """What a layer may say of itself in a result, whichever it is."""
 
@@ -77,6 +83,7 @@ class Told:
     bring: list[Brought] = field(default_factory=list)
     probes: list[Ping] = field(default_factory=list)
     alive: Optional[list[Words]] = None
+    ray: Optional[Ray] = None  # where the layer verify has counted
     endpoints: list[Url] = field(default_factory=list)
     results: list[Probed] = field(default_factory=list)
 
@@ -195,10 +202,11 @@ def _models(known: Known) -> str:
 
 
 def _ray(known: Known) -> str:
-    for host, one in _told(known, "spark_ray_cluster"):
-        if one.alive is not None:
+    for host, one in [*_told(known, "spark_ray_cluster"), *_told(known, "spark_answers")]:
+        alive = one.ray.alive if one.ray else one.alive
+        if alive is not None:
             plan = known[host].plan
-            return f"{len(one.alive)} of {len(plan.ray.members) if plan else len(one.alive)} nodes"
+            return f"{len(alive)} of {len(plan.ray.members) if plan else len(alive)} nodes"
     return ""
 
 

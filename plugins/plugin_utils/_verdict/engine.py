@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Flag, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import smoke
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import (
     Head,
@@ -20,6 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.ray_cluster import Counted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.smoke import Smoked
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import traffic
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.verify import Checked
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.wait import Answered
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
     FAIL,
@@ -35,14 +35,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table i
 ENOUGH = 16_000_000  # bytes on a node, from which on a half without any share is no accident of a short answer
 PAIR = 2  # halves of one cable
 NOT_ASKED = Answered()
-
-
-@dataclass(frozen=True)
-class Checked:
-    """Whether the port filter is active: nothing said, or why not."""
-
-    skipped: Flag = False
-    msg: Words = ""
 
 
 @dataclass(frozen=True)
@@ -210,13 +202,12 @@ def _ray(host: str, result: Counted) -> Iterator[Verdict]:
 
 
 def _filters(results: Mapping[str, Checked]) -> Iterator[Verdict]:
-    asked = {host: one for host, one in results.items() if not one.skipped}
-    wrong = {host: one for host, one in asked.items() if one.msg}
+    wrong = {host: one for host, one in results.items() if one.msg}
     for host, one in wrong.items():
         yield verdict("port_filter", "node", one.msg, "port_filter_off", [host])
-    if asked and not wrong:
+    if results and not wrong:
         found = "strangers do not reach Ray and the ranks: the port filter is active"
-        yield passed("port_filter", "cluster", found, list(asked))
+        yield passed("port_filter", "cluster", found, list(results))
 
 
 def _gateway(host: str, model: str, result: Answered) -> Iterator[Verdict]:

@@ -161,7 +161,7 @@ def make(options: Options) -> dict[str, Any]:
     """The run as :func:`judge` puts it together. ``keep``: whether it is shown, and kept on the head."""
     # A judge is asked once for all hosts, and each of them has its answer.
     parts = [found["part"] for name in JUDGES for found in options[name].values() if found.get("part")]
-    asked = bool(options["answers"])
+    asked = bool(options["asked"])
     if asked:
         parts.append(verify(options))
     made = judge({**options, "parts": parts})
@@ -175,13 +175,13 @@ def make(options: Options) -> dict[str, Any]:
 def verify(options: Options) -> dict[str, Any]:
     plans = {host: one for host, one in options["plans"].items() if one}
     asked = engine.Asked(
-        answers=options["answers"],
+        answers={host: told.results for host, told in options["asked"].items()},
         smoke=options["smoke"],
         before={host: told.moved for host, told in options["before"].items()},
         after={host: told.moved for host, told in options["after"].items()},
-        ray=options["ray"],
-        filters=options["filters"],
-        gateway=options["gateway"],
+        ray={**options["ray"], **{host: told.ray for host, told in options["asked"].items() if told.ray}},
+        filters={host: told.filters for host, told in options["asked"].items() if told.filters},
+        gateway={host: told.gateway for host, told in options["asked"].items()},
         neighbors={
             host: {rail.rdma_device: rail.neighbor for rail in fact.rails}
             for host, fact in known_facts(options["info"]).items()
@@ -200,13 +200,11 @@ def verify(options: Options) -> dict[str, Any]:
 GATHERED: dict[str, Any] = {
     "info": read_node,
     "plans": _plan,
-    "answers": ["engine_probe"],
+    "asked": "verify",
     "smoke": ["smoke"],
     "before": "rdma_traffic",
     "after": "rdma_traffic",
     "ray": "ray_cluster",
-    "filters": reader_of(engine.Checked),
-    "gateway": ["engine_probe"],
     "observed": doctor.read_observation,
     "keeper": reader_of(Changed),
     # Of our own planners; what they have put into it has been read there.

@@ -137,6 +137,12 @@ def made(name: str, host: str, rank: int, count: int, options: Mapping[str, Any]
         }
     if name == "ray_cluster":
         return {"complete": True, "alive": list(options["nodes"].values())}
+    if name == "verify":
+        plan = options["plan"]
+        count = {"complete": True, "alive": list(plan["ray"]["members"].values())} if options["ray"] else None
+        through = plan["services"] if options["gateway_port"] else []
+        found = {"ready": True, "answer": ANSWER, "access": 401, **dict.fromkeys(("rdma", "reason", "msg"), "")}
+        return {"results": [found for _head in plan["heads"]], "ray": count, "gateway": [found for _one in through]}
     if name == "peer":
         return {**peer(host, rank), "network": node(host, rank)["network"], "fact": None}
     return SAID.get(name, {})

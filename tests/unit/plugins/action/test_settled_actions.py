@@ -212,14 +212,20 @@ def test_only_preflight_reads_all_nodes():
 
 
 def test_tables_that_preflight_has_found_in_the_kernel_are_not_looked_for_again():
+    """A node without a head has nothing else to be asked in the layer verify."""
     told = after_preflight()
+    verify = {"plan": {"heads": []}, "filters": True}
     node = told["spark_node_info"]["node"]["settled"]
     node["filters"]["fabric"], node["files"]["port_filter_fabric"] = True, "x"
     for change, asks in (({}, False), ({"spark_fabric_compared": {"changes": ["mtu"]}}, True)):
         _result, asked = act("port_filter", {"state": "in_force"}, {**told, **change})
         assert asked.called == asks
+        assert act("verify", verify, {**told, **change})[1].called == asks
+    for more in ({"plan": {"heads": [{}]}}, {"ray": True}, {"gateway_port": 8081}):
+        assert act("verify", {**verify, **more}, told)[1].called
     node["filters"]["gateway"] = False  # a table that only some nodes keep
     assert act("port_filter", {"state": "in_force"}, told)[1].called
+    assert act("verify", verify, told)[1].called and not act("verify", {**verify, "filters": False}, told)[1].called
 
 
 NONSENSE = {

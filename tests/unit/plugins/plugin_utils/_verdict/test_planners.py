@@ -137,16 +137,22 @@ ITEM = {"instance": "", "model": "qwen3-8b", "unit": "sparkmatrix-engine.service
 def test_what_failed_on_a_node_is_words_only():
     """As Ansible registers the tasks of the role: of a service that does not answer, and of a table that is gone."""
     plans = {host: plan.as_dict() for host, plan in cluster_plans(2).items()}
-    failed = {"item": ITEM, "ansible_loop_var": "item", "failed": False, "msg": "no token\ncame", "failed_at": ""}
+    failed = {"failed": True, "msg": "no token\ncame", "failed_at": ""}
+    off = {"msg": "the table is gone"}
     seen = {
         "spark1": {
-            "answers": {"results": [failed], "changed": False},
+            "asked": {
+                "results": [failed],
+                "ray": None,
+                "filters": off,
+                "changed": False,
+                "failed": False,
+                "msg": "both",
+            },
             "smoke": {"results": [{**SKIPPED, "item": ITEM}]},
-            "filters": {"failed": False, "msg": "the table is gone", "changed": False},
-            "gateway": SKIPPED,
             "observed": {"failed": False, "timedout": {"period": 120}},
         },
-        "spark2": {"answers": {"results": [], **SKIPPED}, "smoke": SKIPPED, "filters": {"changed": False}},
+        "spark2": {"asked": {"results": [], "filters": {"msg": ""}}, "smoke": SKIPPED, "ray": SKIPPED},
     }
     hostvars = {
         host: {"spark_plan": plans[host], "__traffic": {"moved": {}}, **{f"__{n}": v for n, v in told.items()}}
@@ -161,9 +167,7 @@ def test_what_failed_on_a_node_is_words_only():
     assert "it took too long, so something on the machine hangs" in found["lines"][-1]
 
 
-ANSWERED = {
-    "results": [{"item": ITEM, "ready": True, "answer": document.plain(probe.Answer("m", "", 8, 1.0, 1.0, 0.0))}]
-}
+ANSWERED = {"results": [{"ready": True, "answer": document.plain(probe.Answer("m", "", 8, 1.0, 1.0, 0.0))}]}
 WRITTEN = planners.part(rdma=[Rdma("spark1", "spark2", ("rocep1s0f0",), "write", 100.0)], verdicts=[SLOW])
 PINGED = planners.part(rdma=[Rdma("spark1", "spark2", ("rocep1s0f0",), "ping", 30.0)])
 
@@ -173,9 +177,9 @@ PINGED = planners.part(rdma=[Rdma("spark1", "spark2", ("rocep1s0f0",), "ping", 3
     [
         ("verify", {}, True, []),
         ("doctor", {"doctor": {"part": WRITTEN}}, True, ["rdma_rate"]),
-        ("site", {"answers": ANSWERED, "keeper": {"changed": True}}, True, ["answer"]),
-        ("site", {"answers": ANSWERED, "keeper": {"changed": False}}, False, ["answer"]),
-        ("site", {"answers": ANSWERED, "fabric": {"part": WRITTEN}}, True, ["rdma_rate", "answer"]),
+        ("site", {"asked": ANSWERED, "keeper": {"changed": True}}, True, ["answer"]),
+        ("site", {"asked": ANSWERED, "keeper": {"changed": False}}, False, ["answer"]),
+        ("site", {"asked": ANSWERED, "fabric": {"part": WRITTEN}}, True, ["rdma_rate", "answer"]),
         ("site", {"fabric": {"part": WRITTEN}}, True, ["rdma_rate"]),  # --tags fabric
         ("site", {"fabric": {"part": PINGED}}, False, []),
         ("site", {"fabric": SKIPPED, "keeper": {"changed": True}}, False, []),  # nothing was asked of it
@@ -185,7 +189,7 @@ def test_a_run_that_has_found_something_new_is_kept(playbook, told, kept, checks
     """A first run of site.yml, so that the report has something to show; an unchanged one leaves the last 50 alone."""
     plan = next(iter(cluster_plans(2).values())).as_dict()
     hostvars = {host: {"__plans": plan, **{f"__{name}": value for name, value in told.items()}} for host in HOSTS}
-    hostvars["spark2"].pop("__answers", None)
+    hostvars["spark2"].pop("__asked", None)
     hostvars["spark2"].pop("__plans")
     found = run_verdicts(hostvars, playbook)
     assert found["keep"] is kept
@@ -196,7 +200,7 @@ def test_a_first_run_that_was_broken_off_is_made_up_for_by_the_next_one(monkeypa
     """It had started the engine, and nothing is left to change; but the report has nothing to show yet."""
     monkeypatch.setitem(preflight_inputs.NODE, "verdicts", 0)
     plan = next(iter(cluster_plans(2).values())).as_dict()
-    first = {"__plans": plan, "__answers": ANSWERED, "__keeper": {"changed": False}}
+    first = {"__plans": plan, "__asked": ANSWERED, "__keeper": {"changed": False}}
     assert run_verdicts({"spark1": first, "spark2": {}}, "site")["keep"] is True
 
 
