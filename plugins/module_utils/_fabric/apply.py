@@ -26,7 +26,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Diff, Flag, WordOrEmpty, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, alone
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import arp, rollback, wait_for_links
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import arp, ping, rollback, wait_for_links
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import netplan as fabric_netplan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import renderer as fabric_renderer
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import (
@@ -82,7 +82,8 @@ def _fact(value: Any) -> FabricFact:
 
 @dataclass(frozen=True)
 class Wanted:
-    """``fact`` None: nothing is wanted, give everything back. ``hosts_lines``: for /etc/hosts."""
+    """``fact`` None: nothing is wanted, give everything back. ``hosts_lines``: for /etc/hosts. ``pings``: what is
+    pinged in the same call where nothing is to be changed."""
 
     fact: Optional[Annotated[FabricFact, _fact]] = None
     hosts_lines: tuple[str, ...] = ()
@@ -92,6 +93,7 @@ class Wanted:
     backend: str = field(default="auto", metadata=document.one_of("auto", "networkd", "networkmanager"))
     foreign: str = field(default="refuse", metadata=document.one_of("refuse", "adopt"))
     macs: tuple[str, ...] = ()  # of all ports of the cluster's cards
+    pings: Optional[ping.Request] = None
 
     @property
     def rails(self) -> tuple[Rail, ...]:
@@ -110,6 +112,7 @@ class Outcome:
     fact: Optional[Annotated[FabricFact, _fact]] = None  # the fact on disk
     transaction: WordOrEmpty = ""  # waits for its confirmation; "" when nothing does
     backend: WordOrEmpty = ""
+    pings: Optional[ping.Pinged] = None  # where nothing is to be changed
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,10 @@ def change(wanted: Wanted, check: bool) -> Outcome:
     """Changes what is not as the fact says, and leaves the change pending."""
     if wanted.fact is None:
         raise SparkError("there is no plan for this node", "fabric_change", "Run the whole fabric layer")
-    return reconcile(Machine(), wanted, check_mode=check)
+    outcome = reconcile(Machine(), wanted, check_mode=check)
+    if wanted.pings and check and not outcome.changed:
+        outcome.pings = ping.ping(wanted.pings, check)
+    return outcome
 
 
 def remove(_request: Everything, check: bool) -> Outcome:

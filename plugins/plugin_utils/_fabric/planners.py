@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import ports
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import ipv4
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.document import plain
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors, refusal, warnings
@@ -175,6 +175,11 @@ def _gids(value: Any, _host: str) -> list[Gid] | None:
     return None if value is None else [Gid.of_dict(one) for one in value]
 
 
+def _pings(value: Any, host: str) -> Any:
+    """Nothing where nobody has pinged."""
+    return calls.read("pings", value or {}, host)
+
+
 def schedule(options: Options) -> dict[str, Any]:
     facts = {host: require_applied(fact) for host, fact in options["facts"].items()}
     claims = {host: ownership.of_fact(fact) for host, fact in facts.items()}
@@ -249,7 +254,7 @@ PLANNERS = {
             "export_gid_index": {"type": "bool", "default": False},
             "macs": {"type": "list", "elements": "str", "default": []},
         },
-        gathered={"pings": "pings", "tables": {"gids": _gids}},
+        gathered={"pings": _pings, "tables": {"gids": _gids}},
     ),
     "fabric_publish": Planner(
         publish,
@@ -275,7 +280,7 @@ PLANNERS = {
             "facts": load,
             "looks": "rdma_look",
             "measured": ["rdma_rates"],
-            "pings": "pings",
+            "pings": _pings,
         },
     ),
 }

@@ -59,6 +59,12 @@ class Ping:
 
 
 @dataclass(frozen=True)
+class Pings:
+    PART: ClassVar[bool] = True
+    probes: list[Ping] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class Brought:
     PART: ClassVar[bool] = True
     name: Words
@@ -82,6 +88,7 @@ class Told:
     hosts: list[Words] = field(default_factory=list)
     bring: list[Brought] = field(default_factory=list)
     probes: list[Ping] = field(default_factory=list)
+    pings: Optional[Pings] = None  # with the comparison, where nothing was to be changed
     alive: Optional[list[Words]] = None
     ray: Optional[Ray] = None  # where the layer verify has counted
     endpoints: list[Url] = field(default_factory=list)
@@ -185,7 +192,9 @@ def _fabric(known: Known) -> str:
     if not rails:
         return "one node" if facts else ""
     speeds = {rail.link_gbps for rail in rails} - {0}
-    probes = [probe for _host, one in _told(known, "spark_fabric_pings") for probe in one.probes]
+    probes = [probe for _host, one in _told(known, "spark_fabric_pings") for probe in one.probes] or [
+        probe for _host, one in _told(known, "spark_fabric_compared") if one.pings for probe in one.pings.probes
+    ]
     parts = [
         facts[0].topology,
         f"{min(speeds):g} Gb/s" if speeds else "",

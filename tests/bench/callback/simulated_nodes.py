@@ -116,13 +116,17 @@ def made(name: str, host: str, rank: int, count: int, options: Mapping[str, Any]
     if name == "neighbors":
         return heard(host, options["nodes"])
     if name == "pings":
-        fields = ("rail", "peer", "source", "address")
-        good = {"ok": True, "rtt_ms": 0.05, "cause": None, "reason": None, "remedy": None}
-        return {"probes": [{**{key: path[key] for key in fields}, **good} for path in options["paths"]]}
+        return pinged(options)
     if name == "show_gids":
         return {"gids": node(host, rank)["gids"]}
     if name == "fabric_change":
-        return {"changes": [], "fact_applied": True, "fact": options["fact"], "transaction": "", "backend": "networkd"}
+        return {
+            "changes": [],
+            "fact_applied": True,
+            "fact": options["fact"],
+            "transaction": "",
+            "backend": "networkd",
+        } | {"pings": pinged(options["pings"]) if options["pings"] else None}
     if name == "rdma_look":
         known = node(host, rank)
         return {**SETTLED["bandwidth"], "ports": known["rdma"]["devices"], "gids": known["gids"]}
@@ -148,13 +152,19 @@ def made(name: str, host: str, rank: int, count: int, options: Mapping[str, Any]
     return SAID.get(name, {})
 
 
+def pinged(options: Mapping[str, Any]) -> dict[str, Any]:
+    fields = ("rail", "peer", "source", "address")
+    good = {"ok": True, "rtt_ms": 0.05, "cause": None, "reason": None, "remedy": None}
+    return {"probes": [{**{key: path[key] for key in fields}, **good} for path in options["paths"]]}
+
+
 def left(host: str, rank: int, options: Mapping[str, Any]) -> dict[str, Any]:
     """Of earlier runs."""
     return {
         "commands": {name: f"/usr/bin/{name}" for name in options["commands"]},
         "settled": {**SETTLED, "peer": peer(host, rank)} if "settled" in options["parts"] else {},
         "engine_units": [] if rank % 2 else [f"sparkmatrix-engine-s{rank + 1}.service"],
-        "managed": [name for name in SETTLED["files"] if rank == 0 or name != "gateway"],
+        "managed": [name for name in SETTLED["files"] if rank == 0 or "gateway" not in name],
         "accounts": ACCOUNTS,
     }
 
