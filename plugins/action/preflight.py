@@ -44,8 +44,7 @@ SPEC: dict[str, dict[str, Any]] = {
     "play_hosts": {"type": "list", "elements": "str", "default": []},
     "result_variable": {"type": "str", "default": "spark_node_info"},
     "answer_variable": {"type": "str", "default": "__preflight_answer"},
-    "reach_variable": {"type": "str", "default": "__preflight_reach"},
-    "heard_variable": {"type": "str", "default": "__preflight_heard"},
+    "reach_variable": {"type": "str", "default": "spark_reached"},
     "forks": {"type": "int", "default": 5},
     "require_gb10": {"type": "bool", "default": True},
     "severity": {"type": "dict", "default": {}},
@@ -131,6 +130,7 @@ class ActionModule(ActionBase):
             asked["parts"] = sorted({*asked["parts"], "settled"})
         tagged = preflight_layers.tagged(args["run_tags"], args["skip_tags"], args["playbook_parts"])
         if args["phase"] == "hosts":
+            result["listened"] = preflight_checks.listeners(context, args["forks"])
             result["alike"] = settled.alike(context.node(host).settled for host in args["play_hosts"])
         return {**result, "layers": layers, "tagged_layers": tagged, "findings": shown, "infos": told, "request": asked}
 
@@ -168,14 +168,14 @@ class ActionModule(ActionBase):
                 answer = variables.get(args["answer_variable"]) or {}
                 if answer.get("unreachable"):
                     read = answer
-                heard = variables.get(args["heard_variable"]) or {}
                 try:
                     told = read_node(read, host)
                     if told:
                         nodes[host], earlier[host] = told.node, told.fact
-                    reach[host] = calls.read("reach", variables.get(args["reach_variable"]) or {}, host).unreached
-                    if heard.get("heard") is not None:
-                        neighbors[host] = calls.read("neighbors", heard, host)
+                    reached = calls.read("reach", variables.get(args["reach_variable"]) or {}, host)
+                    reach[host] = reached.unreached
+                    if reached.heard:
+                        neighbors[host] = reached.heard
                 except SparkError as exc:
                     refused.append(Finding(host, exc.found, exc.remedy))
                 if not read.get("node"):

@@ -72,11 +72,7 @@ options:
   reach_variable:
     description: Variable that holds the result of the call C(reach) on every host.
     type: str
-    default: __preflight_reach
-  heard_variable:
-    description: Variable that holds what was heard over the cables, where it was asked.
-    type: str
-    default: __preflight_heard
+    default: spark_reached
   forks:
     description: The value of C(ansible_forks). Over the cables all machines listen at the same time, or none.
     type: int

@@ -21,6 +21,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.settled 
     FILES,
     FIREWALL,
     NODE_INFO,
+    PREFLIGHT,
+    REACHED,
     RULES,
     entry,
     execute,
@@ -89,6 +91,16 @@ def _port_filter(request: Mapping[str, Any], task_vars: Mapping[str, Any] | None
     return {"changes": []} if kept(asked.name) == wanted else None
 
 
+def _neighbors(request: Mapping[str, Any], task_vars: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What preflight has heard with the same machines, where all took part and nothing was odd: it switches no port
+    on."""
+    known = task_vars or {}
+    heard, listened = (known.get(REACHED) or {}).get("heard"), (known.get(PREFLIGHT) or {}).get("listened") or {}
+    same = [request.get(name) for name in ("nodes", "cluster")] == [listened.get(name) for name in ("nodes", "cluster")]
+    good = isinstance(heard, Mapping) and heard.get("complete") is True and not heard.get("notes")
+    return dict(heard) if heard and good and same else None
+
+
 def _verify(request: Mapping[str, Any], task_vars: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Of a node where nothing else is to be asked than whether the port filter is active."""
     asked = request.get("gateway_port") or request.get("ray") or (request.get("plan") or {}).get("heads")
@@ -108,6 +120,7 @@ def _kept_plan(request: Mapping[str, Any], task_vars: Mapping[str, Any] | None) 
 # Call -> its answer where it is known already.
 ANSWERS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any] | None], dict[str, Any] | None]] = {
     "firewall": _firewall,
+    "neighbors": _neighbors,
     "peer": _peer,
     "kept_plan": _kept_plan,
     "peermem": _peermem,

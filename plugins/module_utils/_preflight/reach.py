@@ -1,6 +1,6 @@
 # Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Whether this node reaches the others at their management addresses.
+"""Whether this node reaches the others at their management addresses, and whom it hears over its cables meanwhile.
 
 An echo is enough. Where none comes back, which some firewalls see to, the greeting of sshd is. A mere connection is
 not, since some gateways accept or refuse it in the name of machines that are not there.
@@ -12,9 +12,12 @@ import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Optional
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, Runner, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Host, Ipv4, Words
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import neighbor_sockets
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbors import Neighbors
 
 SSH_PORT = 22
 SSH_S = 3
@@ -32,10 +35,12 @@ class Peer:
 
 @dataclass(frozen=True)
 class Request:
-    """``node``: the name of this one, which is left out of ``peers``."""
+    """``node``: the name of this one, which is left out of ``peers``. ``listen``: who is at the other end of its
+    cables, with whom all listen at the same time; ports that are switched off stay so."""
 
     peers: tuple[Peer, ...]
     node: str = ""
+    listen: Optional[neighbor_sockets.Request] = None
 
 
 @dataclass(frozen=True)
@@ -50,10 +55,15 @@ class Reach:
     """It does not fail where a node is not reached, so that the answers of all nodes can be judged together."""
 
     unreached: list[Unreached] = field(default_factory=list)
+    heard: Optional[Neighbors] = None
 
 
 def look(request: Request, check: bool) -> Reach:
-    return Reach(unreached([peer for peer in request.peers if peer.name != request.node]))
+    peers = [peer for peer in request.peers if peer.name != request.node]
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        reached = pool.submit(unreached, peers)
+        heard = neighbor_sockets.find(request.listen, True) if request.listen else None
+        return Reach(reached.result(), heard)
 
 
 def greeting(address: str) -> bytes:

@@ -18,7 +18,7 @@ RULES = "rules"  # of all layers: the firewall has a rule once
 # Facts of the host: that this run has changed something, and by this name and more, what.
 CHANGED = "sparkmatrix_changed"
 NODE_INFO, ACCESS, FABRIC = "spark_node_info", "spark_access_compared", "spark_fabric_compared"
-PREFLIGHT = "spark_preflight"
+PREFLIGHT, REACHED = "spark_preflight", "spark_reached"
 
 
 def node(task_vars: Mapping[str, Any] | None) -> Mapping[str, Any]:

@@ -109,7 +109,7 @@ def peers(context: Context) -> list[dict[str, str]]:
 def listeners(context: Context, forks: int) -> dict[str, Any]:
     """Who listens for the others over the cables; nobody where this run does not look."""
     if RULES["cables"] not in selected(HOSTS, context):
-        return {"nodes": [], "cluster": "", "timeout": 0.0}
+        return {"nodes": [], "cluster": "", "timeout_s": 0.0}
     return preflight_fabric.listeners(context, forks)
 
 

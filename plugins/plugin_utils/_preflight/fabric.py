@@ -437,36 +437,41 @@ def check_lldpad(context: Context) -> Iterator[Finding]:
             yield Finding(host, "lldpad runs", device="lldpad.service")
 
 
-def cables_unknown(context: Context) -> bool:
-    """Whether the machines have to listen: not all have a fabric of the wanted topology from an earlier run."""
+def cables_asked(context: Context) -> bool:
+    """Whether the layer fabric will ask who is at the other end of each cable."""
     first = next(iter(context.hosts), "")
-    wanted = str(context.value(first, "fabric_topology", "auto"))
     if "fabric" not in context.layers or not wants_fabric(context, first) or context.failures:
         return False
-    if float(context.value(first, "fabric_neighbor_timeout_s", 10)) == 0:
+    return float(context.value(first, "fabric_neighbor_timeout_s", 10)) != 0
+
+
+def cables_unknown(context: Context) -> bool:
+    """Whether cables are judged here: not all machines have a fabric of the wanted topology from an earlier run."""
+    wanted = str(context.value(next(iter(context.hosts), ""), "fabric_topology", "auto"))
+    if not cables_asked(context):
         return False
     facts = [context.fact(host) for host in context.hosts]
     return not all(fact and fact.state == "applied" and wanted in ("auto", fact.topology) for fact in facts)
 
 
 def listeners(context: Context, forks: int) -> dict[str, Any]:
-    """Who listens for the others over the cables, as the layer fabric does before it plans; nobody where the cables are
-    known, or where not all can listen at the same time."""
+    """Who listens for the others over the cables, for the layer fabric, which plans with what is heard; nobody where
+    not all can listen at the same time."""
     timeout = float(context.value(next(iter(context.hosts), ""), "fabric_neighbor_timeout_s", 10))
     made = discovery(
-        "auto" if cables_unknown(context) else "single",
+        "auto" if cables_asked(context) else "single",
         forks,
         timeout,
         found=[host for host in context.nodes if context.rdma_ports(host)],
         addresses={host: str(values.get("ansible_host") or "") for host, values in context.hosts.items()},
     )
     nodes = [] if made["background_s"] else made["speakers"]
-    return {"nodes": nodes, "cluster": made["cluster"], "timeout": timeout}
+    return {"nodes": nodes, "cluster": made["cluster"], "timeout_s": timeout}
 
 
 def cables(context: Context) -> Plan | None:
     """The cables as the machines have heard each other; None where they have not listened."""
-    if not context.neighbors or context.failures:
+    if not context.neighbors or not cables_unknown(context):
         return None
     nodes = {}
     said: list[Finding] = []  # by check_management_address

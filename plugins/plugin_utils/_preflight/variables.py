@@ -177,7 +177,7 @@ class Variable:
 
 # What a role hands to others, without spark_.
 HANDED_ON: Mapping[str, str] = {
-    "preflight": "preflight node_info",
+    "preflight": "preflight node_info reached",
     "os_update": "update",
     "peers": "peer peers peer_files",
     "fabric": "fabric fabric_compared fabric_pings found_fabric",

@@ -112,7 +112,8 @@ def made(name: str, host: str, rank: int, count: int, options: Mapping[str, Any]
     if name == "node_info":
         return {"node": {**node(host, rank), **left(host, rank, options)}, "fact": fact(host, rank, count)}
     if name == "reach":
-        return {"unreached": []}
+        listen = options.get("listen")
+        return {"unreached": [], "heard": heard(host, listen["nodes"]) if listen else None}
     if name == "neighbors":
         return heard(host, options["nodes"])
     if name == "pings":
@@ -120,13 +121,9 @@ def made(name: str, host: str, rank: int, count: int, options: Mapping[str, Any]
     if name == "show_gids":
         return {"gids": node(host, rank)["gids"]}
     if name == "fabric_change":
-        return {
-            "changes": [],
-            "fact_applied": True,
-            "fact": options["fact"],
-            "transaction": "",
-            "backend": "networkd",
-        } | {"pings": pinged(options["pings"]) if options["pings"] else None}
+        compared = {"changes": [], "fact_applied": True, "fact": options["fact"], "transaction": ""}
+        found = pinged(options["pings"]) if options.get("pings") else None
+        return {**compared, "backend": "networkd", "pings": found}
     if name == "rdma_look":
         known = node(host, rank)
         return {**SETTLED["bandwidth"], "ports": known["rdma"]["devices"], "gids": known["gids"]}
@@ -143,10 +140,10 @@ def made(name: str, host: str, rank: int, count: int, options: Mapping[str, Any]
         return {"complete": True, "alive": list(options["nodes"].values())}
     if name == "verify":
         plan = options["plan"]
-        count = {"complete": True, "alive": list(plan["ray"]["members"].values())} if options["ray"] else None
+        counted = {"complete": True, "alive": list(plan["ray"]["members"].values())} if options["ray"] else None
         through = plan["services"] if options["gateway_port"] else []
-        found = {"ready": True, "answer": ANSWER, "access": 401, **dict.fromkeys(("rdma", "reason", "msg"), "")}
-        return {"results": [found for _head in plan["heads"]], "ray": count, "gateway": [found for _one in through]}
+        answer = {"ready": True, "answer": ANSWER, "access": 401, **dict.fromkeys(("rdma", "reason", "msg"), "")}
+        return {"results": [answer] * len(plan["heads"]), "ray": counted, "gateway": [answer] * len(through)}
     if name == "peer":
         return {**peer(host, rank), "network": node(host, rank)["network"], "fact": None}
     return SAID.get(name, {})

@@ -135,7 +135,7 @@ def test_whom_to_reach_and_who_was_reached():
         {"name": "spark2", "address": "10.9.0.2"},
     ]
     lost = {"name": "spark2", "address": "10.9.0.2", "reason": "timed out"}
-    two["spark1"]["__preflight_reach"] = {"unreached": [lost]}
+    two["spark1"]["spark_reached"] = {"unreached": [lost]}
     refused = judge(two, phase="hosts", layers=["access"])["msg"]
     assert "spark2: its management address 10.9.0.2 is not reached from spark1 (timed out)" in refused
 

@@ -228,6 +228,30 @@ def test_tables_that_preflight_has_found_in_the_kernel_are_not_looked_for_again(
     assert act("verify", verify, told)[1].called and not act("verify", {**verify, "filters": False}, told)[1].called
 
 
+HEARD = {"heard": [], "interfaces": {}, "notes": [], "complete": True, "seconds": 0.5}
+ALL = {"nodes": ["spark1", "spark2"], "cluster": "spark1 spark2"}
+
+
+@pytest.mark.parametrize(
+    ("heard", "listened", "asks"),
+    [
+        (HEARD, ALL, False),
+        ({**HEARD, "complete": False}, ALL, True),
+        ({**HEARD, "notes": ["enp1s0f0np0: switched off"]}, ALL, True),  # the layer fabric switches it on
+        (HEARD, {**ALL, "nodes": ["spark1"]}, True),
+        (HEARD, {**ALL, "cluster": "another"}, True),
+        (None, ALL, True),
+        ("x", ALL, True),
+    ],
+)
+def test_what_preflight_has_heard_is_not_listened_for_again(heard, listened, asks):
+    told = {**after_preflight(), "spark_reached": {"heard": heard}}
+    told["spark_preflight"]["listened"] = listened
+    result, asked = act("neighbors", {"node": "spark1", **ALL, "timeout_s": 10}, told)
+    assert asked.called is asks
+    assert asks or result["complete"]
+
+
 NONSENSE = {
     "secrets": ["ray_token"],
     "files": 7,

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import dump
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbors import Neighbors
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.reach import Unreached
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Settings
@@ -776,12 +777,16 @@ def test_when_the_machines_have_to_listen(layers, hosts, rest, unknown):
 def test_what_the_listeners_are_told():
     hosts, there = inventory(fabric_neighbor_timeout_s=25), nodes()
     del hosts["spark3"]["ansible_host"], there["spark2"]["rdma"]
-    told = {"cluster": "spark1 spark2 spark3 spark4 198.51.100.11 198.51.100.12 198.51.100.14", "timeout": 25.0}
+    told = {"cluster": "spark1 spark2 spark3 spark4 198.51.100.11 198.51.100.12 198.51.100.14", "timeout_s": 25.0}
     fresh = context({"fabric"}, hosts, nodes=there, earlier={})
     assert fabric_checks.listeners(fresh, 3) == {"nodes": ["spark1", "spark3", "spark4"], **told}
     assert fabric_checks.listeners(fresh, 2) == {"nodes": [], **told}
-    assert fabric_checks.listeners(context({"fabric"}, hosts, nodes=there), 3) == {"nodes": [], **told}
-    assert fabric_checks.listeners(context({"fabric"}, {}), 3) == {"nodes": [], "cluster": "", "timeout": 10.0}
+    # After an earlier run too, for the layer fabric.
+    known = context({"fabric"}, hosts, nodes=there)
+    assert fabric_checks.listeners(known, 3)["nodes"] == ["spark1", "spark3", "spark4"]
+    assert fabric_checks.cables(replace(known, neighbors={"spark1": Neighbors()})) is None
+    assert fabric_checks.listeners(context({"engine"}, hosts, nodes=there), 3) == {"nodes": [], **told}
+    assert fabric_checks.listeners(context({"fabric"}, {}), 3) == {"nodes": [], "cluster": "", "timeout_s": 10.0}
 
 
 def test_the_cables_are_judged_by_what_each_machine_says(monkeypatch):
