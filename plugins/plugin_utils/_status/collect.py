@@ -147,12 +147,14 @@ Known = Mapping[str, Node]  # by host
 
 def layers(known: Known, settings: Mapping[str, Any]) -> tuple[Layer, ...]:
     """Those that ran, in their order."""
+    # A Ray that nothing was started of is counted by the layer verify.
+    counted = Layer("ray", _ray(known)) if _ray(known) else None
     found = [
         _layer("access", known, ("spark_access_compared", "spark_peer_files")),
         _layer("os_stabilization", known, ("spark_os_settings",), _reboot(known)),
         _layer("fabric", known, ("spark_fabric_compared",), _fabric(known)),
         _layer("artifacts", known, ("spark_artifacts", "spark_artifacts_here"), _models(known)),
-        _layer("ray", known, ("spark_ray_service", "spark_ray_cluster"), _ray(known)),
+        _layer("ray", known, ("spark_ray_service", "spark_ray_cluster"), _ray(known)) or counted,
         _layer(
             "engine",
             known,
