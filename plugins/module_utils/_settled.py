@@ -41,7 +41,10 @@ def gather(machine: Machine, engine_units: Sequence[str]) -> dict[str, Any]:
         "plan": lambda: plan(machine),
         "peermem": lambda: peermem.quiet(machine),
         "qos": lambda: not machine.exists(paths.FABRIC_QOS) and QOS not in managed_files.names(root=machine.root),
-        "secrets": lambda: {"ray_token": managed_secret.placed(paths.RAY_TOKEN, root=machine.root)},
+        "secrets": lambda: {
+            "ray_token": managed_secret.placed(paths.RAY_TOKEN, root=machine.root),
+            "engine_key": managed_secret.placed(paths.ENGINE_KEY, "VLLM_API_KEY", root=machine.root),
+        },
         "bandwidth": lambda: bandwidth.without_devices(machine),
         "peer": lambda: peer(machine),
         "names": lambda: etc_hosts.block_of(machine.text(etc_hosts.PATH) or "", PEERS),

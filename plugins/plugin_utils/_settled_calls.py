@@ -57,10 +57,12 @@ def _peer(request: Mapping[str, Any], task_vars: Mapping[str, Any] | None) -> di
 
 
 def _secret(request: Mapping[str, Any], task_vars: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Where preflight has found the same on every node of the play. One that has another, or none, needs the secret
-    itself, and so the head has to be asked."""
+    """Where preflight has found the same on every node of the play; of the API key on the node of all services. One
+    that has another, or none, needs the secret itself, and so the head has to be asked."""
     asked: secret.Wanted = calls.load_request("secret", request)
-    found = shared_secret(task_vars, asked.name)
+    plan = (task_vars or {}).get("spark_plan") or {}
+    alone = asked.name == "engine_key" and plan.get("heads") and len(plan["heads"]) == len(plan.get("services") or ())
+    found = table(task_vars, "secrets").get(asked.name) if alone else shared_secret(task_vars, asked.name)
     if asked.state != "present" or not found or found.get("owner") != f"{asked.owner}:{asked.group}":
         return None
     return {"secret": "", "replaced": False, "fingerprint": str(found["mark"])}

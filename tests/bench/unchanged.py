@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT / "tests/lab"))
 import cluster
 
 INVENTORY = "molecule/site/inventory"  # firewall and gateway
-SITE_S, FABRIC_S, CALLS = 30, 12, 13
+SITE_S, FABRIC_S, CALLS = 30, 12, 8
 
 
 def main() -> int:

@@ -25,7 +25,7 @@ HEAD = "spark1"
 STRANGER = "spark2"
 SLICE = "/sparkmatrix.slice/sparkmatrix-engine.slice"
 # Module executions on one node in an unchanged run of site.yml with firewall and gateway: each costs a second.
-MAX_EXECUTIONS = 13
+MAX_EXECUTIONS = 8
 STATS = pathlib.Path(os.environ["MOLECULE_PROJECT_DIRECTORY"], ".lab/site.stats.json")
 
 

@@ -58,7 +58,10 @@ SETTLED: Mapping[str, Any] = {
     "accounts": {"sparkmatrix": 995, "sparkmatrix-gateway": 994},
     "peermem": True,
     "qos": True,
-    "secrets": {"ray_token": {"mark": "a1340f55d6c3", "owner": "sparkmatrix:sparkmatrix"}},
+    "secrets": {
+        "ray_token": {"mark": "a1340f55d6c3", "owner": "sparkmatrix:sparkmatrix"},
+        "engine_key": {"mark": "a1340f55d6c3", "owner": "root:root"},
+    },
     "bandwidth": {"tool": None, "verbs": True, "busy": [], "software": [], "measured": ""},
 }
 NOTHING: Mapping[str, Any] = {"changed": False}

@@ -198,6 +198,18 @@ def test_a_secret_that_one_node_has_not_is_asked_for_on_all(another):
         assert asked.called
 
 
+def test_the_api_key_is_asked_for_where_another_node_needs_it():
+    """A head of another service gets the key itself from the head of the cluster."""
+    key = {"name": "engine_key", "path": "/etc/sparkmatrix/engine-key.env", "variable": "VLLM_API_KEY"}
+    told = after_preflight()
+    told["spark_node_info"]["node"]["settled"]["secrets"]["engine_key"] = {"mark": "abd", "owner": "root:root"}
+    one, two = ({"heads": [{}], "services": [{}] * count} for count in (1, 2))
+    result, asked = act("secret", key, {**told, "spark_plan": one})
+    assert not asked.called and result["fingerprint"] == "abd"
+    for plan in (two, {"heads": [], "services": []}, {}):
+        assert act("secret", key, {**told, "spark_plan": plan})[1].called
+
+
 def test_a_qos_profile_is_looked_for_unless_no_node_has_any_of_it():
     none = {"qos": True}
     assert settled.alike([none, none])["qos"] is True

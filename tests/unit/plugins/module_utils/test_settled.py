@@ -95,16 +95,16 @@ def test_whether_anything_is_left_of_a_qos_profile(node):
 
 
 def test_the_token_of_ray(node):
-    assert settled.gather(node, INSTALLED)["secrets"] == {"ray_token": None}
+    assert settled.gather(node, INSTALLED)["secrets"]["ray_token"] is None
     node.write("etc/sparkmatrix/ray.token", "a" * 40 + "\n")
     place = Path(node.real("/etc/sparkmatrix/ray.token"))
     place.chmod(0o640)
-    assert settled.gather(node, INSTALLED)["secrets"] == {"ray_token": None}
+    assert settled.gather(node, INSTALLED)["secrets"]["ray_token"] is None
     place.chmod(0o600)
     found = settled.gather(node, INSTALLED)["secrets"]["ray_token"]
     assert found == {"mark": fingerprint("a" * 40), "owner": f"{place.owner()}:{place.group()}"}
     place.write_text("")
-    assert settled.gather(node, INSTALLED)["secrets"] == {"ray_token": None}
+    assert settled.gather(node, INSTALLED)["secrets"]["ray_token"] is None
 
 
 def test_what_cannot_be_read_is_left_out(tmp_path):

@@ -15,6 +15,7 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import apply as fabric_apply
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import interfaces, netplan, renderer
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.apply import (
     SYSCTL_FILE,
@@ -27,7 +28,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed impor
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Settings
-from fabric_change import BEGIN, END, NICS, NOTHING, OTHER, A, B, apply, verify, wanted
+from fabric_change import BEGIN, END, NICS, NOTHING, OTHER, A, B, apply, machine, verify, wanted
 from fabric_inputs import spark
 from fake_machine import Killed
 from fake_node import FakeNode
@@ -108,6 +109,19 @@ def test_check_mode_says_what_will_happen_and_does_nothing(node: FakeNode) -> No
     assert effective["before"].splitlines()[0] == f"{A}: up, MTU 1500, no IPv4 address"
     assert effective["after"].splitlines()[1] == f"{B}: up, MTU 9000, 192.168.101.10/24"
     assert not any(MEMORY in json.dumps(entry) for entry in outcome.diff)
+
+
+def test_halves_are_pinged_with_a_comparison_that_finds_nothing_to_change(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    want = replace(wanted(), pings=fabric_apply.ping.Request((), 3.0))
+    pinged = fabric_apply.ping.Pinged()
+    monkeypatch.setattr(fabric_apply, "Machine", lambda: machine(node, None))
+    monkeypatch.setattr(fabric_apply.ping, "ping", lambda request, _check: pinged if request is want.pings else None)
+    assert fabric_apply.change(want, True).pings is None
+    apply(node, want)
+    assert fabric_apply.change(want, True).pings is pinged
+    assert fabric_apply.change(replace(want, pings=None), True).pings is None
 
 
 def test_avahi_keeps_off_the_fabric(node: FakeNode) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import neighbor_sockets
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbors import Neighbors
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import reach as module
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.reach import unreached
 
@@ -60,3 +62,20 @@ def test_a_node_does_not_ask_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "unreached", list)
     asked = module.Request((module.Peer("spark1", "10.0.0.11"), PEER), "spark1")
     assert module.look(asked, False).unreached == [PEER]
+
+
+def test_it_listens_over_the_cables_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard, asked = Neighbors(complete=True), neighbor_sockets.Request("spark1", ("spark1", "spark2"))
+
+    def find(request: neighbor_sockets.Request, check: bool) -> Neighbors:
+        assert request is asked and check  # ports that are switched off stay so
+        return heard
+
+    monkeypatch.setattr(neighbor_sockets, "find", find)
+    monkeypatch.setattr(
+        module, "unreached", lambda peers: [module.Unreached(one.name, one.address, "x") for one in peers]
+    )
+    own = module.Peer("spark1", "10.0.0.11")
+    found = module.look(module.Request((own, PEER), "spark1", asked), False)
+    assert found.heard is heard and [one.name for one in found.unreached] == ["spark2"]
+    assert module.look(module.Request((own,), "spark1"), False) == module.Reach()
