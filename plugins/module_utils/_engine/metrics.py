@@ -1,7 +1,6 @@
 # Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
 
-"""What an engine says of itself in ``/metrics``: its work, by the names of vLLM and SGLang. TensorRT-LLM does not count
-it."""
+"""What an engine says of itself in ``/metrics``: its work."""
 
 from __future__ import annotations
 
@@ -9,12 +8,13 @@ import math
 from dataclasses import dataclass
 from typing import Optional
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import engine_signs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Number
 
-TOKENS = ("vllm:generation_tokens_total", "sglang:generation_tokens_total")
-RUNNING = ("vllm:num_requests_running", "sglang:num_running_reqs")
-WAITING = ("vllm:num_requests_waiting", "sglang:num_queue_reqs")
-CACHE = ("vllm:kv_cache_usage_perc", "sglang:token_usage")
+TOKENS, RUNNING, WAITING, CACHE = (
+    tuple(name for name in names if name)
+    for names in zip(*((one.tokens, one.running, one.waiting, one.cache) for one in engine_signs.ENGINES))
+)
 
 
 @dataclass(frozen=True)

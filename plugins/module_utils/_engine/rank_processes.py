@@ -17,9 +17,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# How processes are called without which an engine is not whole: vLLM's ranks in Ray (0.20 to 0.33: RayWorkerWrapper,
-# RayWorkerProc) and outside, SGLang's. TensorRT-LLM's have no names; Open MPI ends all of them with the first.
-TITLES = ("ray::RayWorker", "VLLM::", "sglang::")
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import engine_signs
+
+# How processes are called without which an engine is not whole; in Ray vLLM's are RayWorkerWrapper or RayWorkerProc
+# (0.20 to 0.33).
+TITLES = ("ray::RayWorker", *(one.title for one in engine_signs.ENGINES if one.title))
 OLD_S = 10.0  # what lives for shorter is no rank, but a helper that was forked from one
 
 

@@ -13,25 +13,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import engine_signs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Settings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import EMPTY, Report, UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import State
 
-# What moves with every step of an engine, also while one long prompt is read in parts and no token is finished: vLLM's
-# counters move only in steps that finish something, the share of its cache in use in every step. Names: vLLM 0.20 to
-# 0.33 (v1/metrics/loggers.py), SGLang 0.5 (metrics collector; needs --enable-metrics, which the plan sets). Counters of
-# requests are left out: an aborted one, as each probe is that gets no answer, may count without any work of a rank.
-PROGRESS = (
-    "vllm:generation_tokens_total",
-    "vllm:prompt_tokens_total",
-    "vllm:iteration_tokens_total_count",
-    "vllm:kv_cache_usage_perc",
-    "sglang:generation_tokens_total",
-    "sglang:prompt_tokens_total",
-    "sglang:realtime_tokens_total",
-    "sglang:num_used_tokens",
-    "sglang:gen_throughput",
-)
+# What moves in every step of an engine. Counters of requests are left out: an aborted one, as each probe is that gets
+# no answer, may count without any work of a rank.
+PROGRESS = frozenset(name for signs in engine_signs.ENGINES for name in (signs.tokens, *signs.moving))
 # TensorRT-LLM's /metrics is a list of the iterations since it was last asked, empty while it stands still; needs
 # enable_iter_perf_stats, which the plan sets. Its Prometheus page would not do: it is renewed when a request is
 # finished, not while one long prompt is read. By pattern, since the list may be cut off.

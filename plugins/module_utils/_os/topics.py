@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, unit_sandbox
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import engine_signs, paths, unit_sandbox
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.systemd import Unit
@@ -93,7 +93,9 @@ UPGRADE_EXCEPTIONS = (
     "containerd",
 )
 # Names as in /proc/<pid>/comm, which are cut at 15 characters.
-ENGINE_COMMS = "^(VLLM::|vllm|ray::|raylet|sglang|trtllm|mpirun)"
+ENGINE_COMMS = (
+    f"^({'|'.join([*(comm for signs in engine_signs.ENGINES for comm in signs.comms), *engine_signs.RAY, 'mpirun'])})"
+)
 # sparkmatrix-nod: the watchdog and the keeper.
 SYSTEM_COMMS = (
     "^(systemd|systemd-journal|systemd-logind|sshd|sshd-session|dbus-daemon|NetworkManager|dockerd|containerd"

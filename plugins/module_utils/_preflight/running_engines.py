@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import gpu
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import engine_signs, gpu
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 
@@ -16,10 +16,7 @@ UNITS = ("sparkmatrix-engine.service", "sparkmatrix-ray.service")
 _STOPPED = ("inactive", "failed", "")
 _PROGRAMS = frozenset(
     {
-        "vllm",
-        "sglang",
-        "trtllm-serve",
-        "trtllm-llmapi-launch",
+        *(program for one in engine_signs.ENGINES for program in one.programs),
         "tritonserver",
         "text-generation-server",
         "llama-server",
@@ -28,9 +25,10 @@ _PROGRAMS = frozenset(
         "gcs_server",
     }
 )
-_MODULES = ("vllm", "sglang", "tensorrt_llm")
+_MODULES = tuple(one.package for one in engine_signs.ENGINES)
 _INTERPRETER = re.compile(r"python[0-9.]*|(ba|da)?sh")
-_TITLE = re.compile(r"(VLLM|sglang|ray)::", re.I)  # engines rename their child processes like this
+# Engines rename their child processes like this.
+_TITLE = re.compile("|".join(["ray::", *(one.title for one in engine_signs.ENGINES if one.title)]), re.I)
 
 
 def running(machine: Machine | None = None) -> list[str]:

@@ -50,7 +50,8 @@ _POOLING = ("runner", "convert", "task")  # what else than tokens it gives; the 
 _RANKS = ("classify", "score", "rerank")
 # The plan's own, as in every recipe: nobody misses them.
 _EXPECTED = ("host", "port", "distributed-executor-backend", "model-path", "enable-metrics", "gpus_per_node")
-_STARTERS = ("sglang.launch_server", "vllm.entrypoints.openai.api_server", "trtllm-serve")  # beside `… serve`
+_LABELS = ", ".join(engine.label for engine in ENGINES.values())
+_STARTERS = frozenset(engine.starter for engine in ENGINES.values())  # beside `… serve`
 # Keys of sparkrun's defaults where it has no command: what they are called here, where that is not their name.
 _DEFAULTS = {
     "tensor_parallel": _TENSOR,
@@ -100,7 +101,7 @@ def translate(path: str, recipe_paths: Sequence[str] = (), model_files: str = ""
     theirs = yaml_text.file(Path(path).expanduser(), "Check recipes_translate")
     runtime = str(theirs.get("runtime") or "") if isinstance(theirs, Mapping) else ""
     if runtime and not _engine_of(runtime):
-        remedy = "Look for one of vLLM, SGLang or TensorRT-LLM"
+        remedy = f"Look for one of {_LABELS}"
         raise SparkError(f"it is for {runtime}, which is not started here", path, remedy)
     commanded = isinstance(theirs, Mapping) and isinstance(theirs.get("command"), str)
     if not commanded and not (runtime and "model" in theirs):
@@ -182,9 +183,7 @@ class _Work:
                 return words[number - 1], words[number + 1 :]
             if word.rpartition("/")[2] in _STARTERS and words[number + 1 : number + 2] != ["serve"]:
                 return word, words[number + 1 :]
-        raise SparkError(
-            "its command starts neither vLLM nor SGLang nor TensorRT-LLM", self.path, "Write the recipe by hand"
-        )
+        raise SparkError(f"its command starts none of {_LABELS}", self.path, "Write the recipe by hand")
 
     def _without_command(self) -> tuple[str, list[str]]:
         """sparkrun makes one from `defaults`; what the engine does not know by that name is said."""

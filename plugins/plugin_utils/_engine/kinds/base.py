@@ -159,6 +159,7 @@ class Engine(ABC):
     name: str  # as in recipes, and of the option tables
     label: str  # in messages
     short: str  # part of the names of its programs, and what others call it
+    starter: str  # the module or program that serves, beside ``… serve``
     distributions: Sequence[str]  # on PyPI, that bring it
     image: str  # used where neither recipe nor user names one
     runtime = "container"  # unless told otherwise

@@ -146,6 +146,7 @@ class SGLang(Engine):
     name = "sglang"
     label = "SGLang"
     short = "sglang"
+    starter = "sglang.launch_server"
     distributions = ("sglang",)
     image = "lmsysorg/sglang:v0.5.23"
     advisories = (

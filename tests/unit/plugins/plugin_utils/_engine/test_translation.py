@@ -158,8 +158,8 @@ def test_a_model_that_is_not_known_here(tmp_path):
     [
         ("[1]", "no command"),
         ("{runtime: atlas, model: a/b, defaults: {ep_size: 2}}", "it is for atlas, which is not started here"),
-        ("{model: a/b, command: 'uvicorn server:app --port 8000'}", "neither vLLM nor SGLang"),
-        ("command: echo hello", "neither vLLM nor SGLang"),
+        ("{model: a/b, command: 'uvicorn server:app --port 8000'}", "none of vLLM, SGLang"),
+        ("command: echo hello", "none of vLLM, SGLang"),
         ("command: vllm serve 'a", "cannot be read"),
         (": : :", "no valid YAML"),
     ],

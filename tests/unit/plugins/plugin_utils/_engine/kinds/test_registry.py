@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import engine_signs
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
@@ -122,3 +123,10 @@ def test_nobody_else_compares_names_of_engines():
         if comparison.search(line)
     ]
     assert found == []
+
+
+def test_nodes_know_every_engine():
+    known = {one.package: one for one in engine_signs.ENGINES}
+    assert set(known) == {engine.distributions[0].replace("-", "_") for engine in ENGINES.values()}
+    for engine in ENGINES.values():
+        assert engine.short in known[engine.distributions[0].replace("-", "_")].comms
