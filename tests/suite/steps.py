@@ -160,9 +160,7 @@ LINTED = "playbooks roles inventories site.yml reset.yml status.yml verify.yml"
 COVERAGE = "--cov=plugins/module_utils --cov=plugins/plugin_utils --cov-report=term-missing:skip-covered"
 # The tests that run parts of ansible-core itself; the others run with both versions in `test-full`. Whole playbooks are
 # run on this version by every scenario of the lab.
-ON_ANSIBLE = (
-    "tests/unit/plugins/action tests/unit/plugins/modules tests/unit/plugins/plugin_utils/_awx tests/unit/test_awx.py"
-)
+ON_ANSIBLE = "tests/unit/plugins/action tests/unit/plugins/modules tests/unit/test_awx.py"
 INTERRUPTED_PARTS = 4
 
 
@@ -228,7 +226,7 @@ def checks() -> list[Step]:
                     *program(f"pytest -n 2 --dist loadfile -m not(full) {COVERAGE} --cov-fail-under=95", PYTHON_312),
                 ),
             ),
-            400,
+            300,
             TEST,
             TESTED,
             UNITS,

@@ -13,10 +13,14 @@ import json
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import pytest
 from ansible.module_utils.common import warnings
 from ansible.module_utils.testing import patch_module_args  # ansible-core 2.19 and newer
+from ansible.parsing.dataloader import DataLoader
+from ansible.playbook.task import Task
+from ansible.template import Templar
 from ansible_collections.sparkmatrix.cluster.plugins.modules import node
 
 
@@ -40,3 +44,11 @@ def run_module(
 def run_call(name: str, request: Mapping[str, Any], *, check: bool = False) -> tuple[dict[str, Any], bool]:
     """A call of the module ``node``."""
     return run_module(node, {"call": name, "request": dict(request)}, check=check)
+
+
+def action(module: ModuleType, args: Mapping[str, Any], *, check: bool = False) -> Any:
+    """The action of a task with these arguments; its connection and play are of no kind."""
+    task = Task()
+    task.args, task.check_mode = dict(args), check
+    loader, anything = DataLoader(), mock.MagicMock
+    return module.ActionModule(task, anything(), anything(), loader, Templar(loader), anything())

@@ -11,17 +11,14 @@ import shlex
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from unittest import mock
 
 import pytest
-from ansible.parsing.dataloader import DataLoader
-from ansible.playbook.task import Task
-from ansible.template import Templar
 from ansible_collections.sparkmatrix.cluster.plugins.action import artifacts_send
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import importing, look, program, work
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from model_manifest import CONTENT, NAME
+from module_runner import action
 
 
 @pytest.fixture
@@ -65,12 +62,7 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Node:
 
 
 def send(node: Node, model: Path, home: Path, check: bool = False, **options: object) -> dict[str, object]:
-    task = Task()
-    task.args = {"home": str(home), "name": NAME, "path": str(model), **options}
-    task.check_mode = check
-    plugin = artifacts_send.ActionModule(
-        task, mock.MagicMock(), mock.MagicMock(), DataLoader(), Templar(None), mock.MagicMock()
-    )
+    plugin = action(artifacts_send, {"home": str(home), "name": NAME, "path": str(model), **options}, check=check)
     plugin._low_level_execute_command = node.command
     return plugin.run(task_vars={"inventory_hostname": "spark1"})
 

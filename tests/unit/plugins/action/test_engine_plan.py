@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from unittest import mock
 
 import pytest
-from ansible.parsing.dataloader import DataLoader
-from ansible.playbook.task import Task
-from ansible.template import Templar
 from ansible_collections.sparkmatrix.cluster.plugins.action import engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import report as engine_report
 from fabric_rates import fabric
+from module_runner import action
 
 REQUIREMENTS = ["vllm==0.33.0", "ray[default]==2.60.0"]
 
@@ -23,18 +20,11 @@ def fact(rank, count, state="applied"):
 
 def plan(hosts, check=False, **variables):
     """``variables``: of the role engine, without ``engine_``, or any by its name."""
-    task = Task()
     given = {"recipe": "qwen3-235b-a22b-gptq-int4", "venv_requirements": REQUIREMENTS, **variables}
-    task.args = {
-        "variables": {
-            name if name.startswith(("ray_", "spark_")) else f"engine_{name}": value for name, value in given.items()
-        }
-    }
-    task.check_mode = check
-    plugin = engine_plan.ActionModule(
-        task, mock.MagicMock(), mock.MagicMock(), DataLoader(), Templar(None), mock.MagicMock()
+    named = {name if name.startswith(("ray_", "spark_")) else f"engine_{name}": value for name, value in given.items()}
+    return action(engine_plan, {"variables": named}, check=check).run(
+        task_vars={"groups": {"sparks": list(hosts)}, "hostvars": hosts}
     )
-    return plugin.run(task_vars={"groups": {"sparks": list(hosts)}, "hostvars": hosts})
 
 
 def test_from_this_runs_fabric_and_preflight():

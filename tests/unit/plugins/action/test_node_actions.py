@@ -6,12 +6,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from unittest import mock
 
 import pytest
 from ansible.errors import AnsibleError
 from ansible.parsing.dataloader import DataLoader
-from ansible.playbook.task import Task
 from ansible.template import Templar
 from ansible_collections.sparkmatrix.cluster.plugins.action import (
     node_tool,
@@ -20,6 +18,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.action import (
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _node_program
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
+from module_runner import action
 
 
 class Lazy(dict):
@@ -33,11 +32,7 @@ class Lazy(dict):
 
 
 def act(module, args, variables=None):
-    task = Task()
-    task.args = args
-    connection = mock.MagicMock()
-    plugin = module.ActionModule(task, connection, mock.MagicMock(), DataLoader(), Templar(None), mock.MagicMock())
-    return plugin.run(task_vars=variables or {})
+    return action(module, args).run(task_vars=variables or {})
 
 
 def judge(hosts, group=None, **args):

@@ -9,14 +9,12 @@ import importlib
 from unittest import mock
 
 import pytest
-from ansible.parsing.dataloader import DataLoader
-from ansible.playbook.task import Task
-from ansible.template import Templar
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.apply import marks
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File, fingerprint
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils import _settled_calls
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import settled
+from module_runner import action
 
 ACTIONS = "ansible_collections.sparkmatrix.cluster.plugins.action"
 FILES = [{"path": "/etc/x", "content": "text"}, {"path": "/etc/y", "link_to": "x"}]
@@ -106,14 +104,10 @@ ASKED = [
 
 def act(name, args, variables, answer=None):
     """What the action returns, and what it asked the node."""
-    task = Task()
-    task.args = args
     if name in _settled_calls.ANSWERS:
-        task.args, name = {"call": name, "request": args}, "node"
+        args, name = {"call": name, "request": args}, "node"
     module = importlib.import_module(f"{ACTIONS}.{name}")
-    plugin = module.ActionModule(
-        task, mock.MagicMock(), mock.MagicMock(), DataLoader(), Templar(None), mock.MagicMock()
-    )
+    plugin = action(module, args)
     with mock.patch.object(plugin, "_execute_module", return_value=answer or {"changed": False}) as asked:
         return plugin.run(task_vars=variables), asked
 
