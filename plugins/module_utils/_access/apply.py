@@ -27,16 +27,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, alone
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import ssh_connection
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall import ufw
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import (
-    File,
-    State,
-    apply_set,
-    drop_state,
-    manifest_path,
-    put_state,
-    read_state,
-    write_state,
-)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.rollback import SECONDS
 
 MEMORY = f"{paths.STATE}/access-ufw.json"
@@ -151,9 +142,9 @@ class _Access:
 
     def _compare_sshd(self) -> None:
         settings = self.wanted.sshd
-        files = [File(access_sshd.FILE, content=access_sshd.text_of(settings).encode())] if settings else []
+        files = [managed.File(access_sshd.FILE, content=access_sshd.text_of(settings).encode())] if settings else []
         self.sshd_files = files
-        planned = apply_set(access_sshd.SET, files, check_mode=True, root=self.machine.root)
+        planned = managed.apply_set(access_sshd.SET, files, check_mode=True, root=self.machine.root)
         # sshd follows its files only when it is told to, so what it uses is not always what they say. A run that died
         # in between is healed by its rollback.
         self.sshd_change = planned.changed
@@ -241,7 +232,7 @@ class _Access:
             armed = rollback.arm(
                 self.machine,
                 self.wanted.rollback_seconds,
-                [access_sshd.FILE, manifest_path(access_sshd.SET), MEMORY, *ufw.FILES],
+                [access_sshd.FILE, managed.manifest_path(access_sshd.SET), MEMORY, *ufw.FILES],
                 active=self.have.active,
                 firewall=self.firewall_change,
                 connection=self.connection,
@@ -275,7 +266,7 @@ class _Access:
 
     def _change_sshd(self) -> None:
         machine = self.machine
-        apply_set(access_sshd.SET, self.sshd_files, root=machine.root)
+        managed.apply_set(access_sshd.SET, self.sshd_files, root=machine.root)
         found = access_sshd.complaint(machine)
         if found and self.sshd_files:
             raise SparkError(
@@ -299,9 +290,11 @@ class _Access:
     def _close(self) -> None:
         machine, have = self.machine, self.have
         if self.memory is None:
-            files = {path: read_state(path, root=machine.root).as_dict() for path in ufw.FILES}
+            files = {path: managed.read_state(path, root=machine.root).as_dict() for path in ufw.FILES}
             document = {"schema": 1, "active": have.active, "closed": have.closed, "files": files}
-            write_state(MEMORY, (json.dumps(document, indent=1, sort_keys=True) + "\n").encode(), root=machine.root)
+            managed.write_state(
+                MEMORY, (json.dumps(document, indent=1, sort_keys=True) + "\n").encode(), root=machine.root
+            )
         ufw.act(machine, self.rules)
         if not have.closed:
             machine.command("ufw", "default", "deny", "incoming", step="setting the default policy")
@@ -327,11 +320,11 @@ class _Access:
         ufw.act(machine, self.rules)
         for path in ufw.RULES:
             state = memory["files"][path]
-            now = read_state(path, root=machine.root)
+            now = managed.read_state(path, root=machine.root)
             # Where somebody else has added rules since, they stay; else the file is byte for byte what it was.
             if now != state and ufw.tuples(now.content) == ufw.tuples(state.content):
-                put_state(path, state, root=machine.root)
-        drop_state(MEMORY, root=machine.root)
+                managed.put_state(path, state, root=machine.root)
+        managed.drop_state(MEMORY, root=machine.root)
 
 
 def _memory(machine: Machine) -> dict[str, Any] | None:
@@ -346,7 +339,7 @@ def _memory(machine: Machine) -> dict[str, Any] | None:
         document = json_text.mapping(text)
         if document["schema"] != 1:
             raise ValueError("not schema 1")
-        files = {path: State.from_dict(document["files"][path]) for path in ufw.RULES}
+        files = {path: managed.State.from_dict(document["files"][path]) for path in ufw.RULES}
         return {"active": bool(document["active"]), "closed": bool(document["closed"]), "files": files}
 
 

@@ -100,6 +100,16 @@ def open_file(name: str, directory: int) -> int:
     raise OSError(f"{name} is no regular file")
 
 
+@contextmanager
+def opened(name: str, directory: int) -> Iterator[int]:
+    """:func:`open_file`, and closed behind it."""
+    file = open_file(name, directory)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
 def write(base: str, parts: Sequence[str], name: str, content: bytes) -> bool:
     """As a whole or not at all, readable for everybody. Whether it was another one."""
     with inside(base, parts, make=True) as directory:

@@ -311,17 +311,11 @@ def _borrow(cache: Cache, listing: Listing, one: Remote) -> None:
 def _measure(cache: Cache, place: Sequence[str], one: Remote, tell: hashing.Tell) -> hashing.Measured | None:
     """Of a file that is what the hub says it is."""
     try:
-        with folders.inside(cache.home, place) as directory:
-            opened = folders.open_file(one.blob, directory)
+        with folders.inside(cache.home, place) as directory, folders.opened(one.blob, directory) as file:
+            found = hashing.measure(file, tell) if os.fstat(file).st_size == one.size else None
     except OSError:
         return None
-    try:
-        if os.fstat(opened).st_size != one.size:
-            return None
-        found = hashing.measure(opened, tell)
-    finally:
-        os.close(opened)
-    return found if one.blob in (found.sha256, found.git) else None
+    return found if found and one.blob in (found.sha256, found.git) else None
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -69,9 +69,8 @@ class Source:
         return sum(one.st_size for one in seen if not _is_linked(one, device))
 
     def _text(self, path: str) -> str:
-        opened = _open(self, path)
-        with os.fdopen(opened, "rb") as file:
-            return file.read(_LARGEST_INDEX).decode("utf-8", "replace")
+        with _opened(self, path) as file:
+            return os.pread(file, _LARGEST_INDEX, 0).decode("utf-8", "replace")
 
 
 def find(name: str, place: str, revision: str = "") -> Source:
@@ -165,11 +164,8 @@ def bring(cache: Cache, source: Source, choice: selection.Choice, tell: Tell = n
         def one(item: tuple[int, str]) -> hashing.Measured:
             number, path = item
             _put(source, path, f"{number}", directory)
-            opened = folders.open_file(f"{number}", directory)
-            try:
-                return hashing.measure(opened, counter)
-            finally:
-                os.close(opened)
+            with folders.opened(f"{number}", directory) as file:
+                return hashing.measure(file, counter)
 
         of = _manifest(source, choice, hashing.at_once(one, list(enumerate(choice.paths))))
         caches.drop_partial(cache, of.revision)
@@ -185,22 +181,16 @@ def measure(source: Source, choice: selection.Choice, tell: Tell = nothing) -> M
     counter = hashing.Counter(tell)
 
     def one(path: str) -> hashing.Measured:
-        opened = _open(source, path)
-        try:
-            return hashing.measure(opened, counter)
-        finally:
-            os.close(opened)
+        with _opened(source, path) as file:
+            return hashing.measure(file, counter)
 
     return _manifest(source, choice, hashing.at_once(one, choice.paths))
 
 
 def read(source: Source, path: str, offset: int, size: int) -> bytes:
     """A piece of a file as it is now."""
-    opened = _open(source, path)
-    try:
-        data = b"".join(hashing.chunks(opened, offset, size))
-    finally:
-        os.close(opened)
+    with _opened(source, path) as file:
+        data = b"".join(hashing.chunks(file, offset, size))
     if len(data) < size:
         raise SparkError(f"{path} became shorter while it was read", source.place, "Run it again")
     return data
@@ -224,7 +214,8 @@ def _file(source: Source, path: str, found: hashing.Measured) -> File:
     return File(path, found.stamp.size, found.sha256, etag or found.sha256)
 
 
-def _open(source: Source, path: str) -> int:
+@contextlib.contextmanager
+def _opened(source: Source, path: str) -> Iterator[int]:
     """A file of the model and no other one, whatever links there are on the way, or are put there meanwhile."""
     real = os.path.realpath(os.path.join(source.place, path))
     root = next((one.rstrip("/") for one in source.roots if real.startswith(f"{one.rstrip('/')}/")), "")
@@ -233,27 +224,26 @@ def _open(source: Source, path: str) -> int:
         *way, name = real[len(root) + 1 :].split("/")
         with folders.inside(root, way) as directory:
             if stat.S_ISREG(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
-                return folders.open_file(name, directory)
+                with folders.opened(name, directory) as file:
+                    yield file
+                return
         wrong = "is no regular file"
     raise SparkError(f"{path} {wrong}", source.place, "Put the file itself there, or leave it out")
 
 
 def _put(source: Source, path: str, name: str, directory: int) -> None:
     """A second name of the same file where that is possible and everybody may read it, a copy elsewhere."""
-    opened = _open(source, path)
-    try:
-        seen = os.fstat(opened)
+    with _opened(source, path) as file:
+        seen = os.fstat(file)
         if _is_linked(seen, os.fstat(directory).st_dev):
             with contextlib.suppress(OSError):
-                os.link(f"/proc/self/fd/{opened}", name, dst_dir_fd=directory, follow_symlinks=True)
+                os.link(f"/proc/self/fd/{file}", name, dst_dir_fd=directory, follow_symlinks=True)
                 return
         target = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=directory)
         try:
-            _copy(opened, target, seen.st_size, path)
+            _copy(file, target, seen.st_size, path)
         finally:
             os.close(target)
-    finally:
-        os.close(opened)
 
 
 def _is_linked(seen: os.stat_result, device: int) -> bool:

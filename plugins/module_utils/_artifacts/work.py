@@ -231,9 +231,8 @@ def _take_out(cache: Cache, of: Manifest, file: File) -> None:
     """A file of root's that is broken in parts is mended: it stays the same file for whoever has it open."""
     with contextlib.suppress(OSError), contextlib.ExitStack() as held:
         blobs = held.enter_context(folders.inside(cache.home, (*cache.folder(of.name), "blobs")))
-        opened = folders.open_file(file.blob, blobs)
-        owner = os.fstat(opened).st_uid
-        os.close(opened)
+        with folders.opened(file.blob, blobs) as opened:
+            owner = os.fstat(opened).st_uid
         if owner == os.geteuid():  # who else may have it open for writing would write after it was read
             target = held.enter_context(folders.inside(cache.home, cache.arriving(of.revision), make=True))
             os.replace(file.blob, file.blob, src_dir_fd=blobs, dst_dir_fd=target)

@@ -31,17 +31,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import j
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, alone
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.paths import NODE_PROGRAM, STATE, UNITS
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import (
-    File,
-    State,
-    apply_set,
-    drop_state,
-    manifest_path,
-    parents,
-    read_state,
-    remove_set,
-    write_state,
-)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed
 
 SCHEMA = 1
 # Until a change that nobody confirms is taken back. Modules and roles' variables have it, too (a test compares them).
@@ -56,7 +46,7 @@ class Pending:
     id: str = ""
     seconds: float = 0  # until the node takes it back
     armed: float = 0  # seconds since 1970
-    files: dict[str, State] = field(default_factory=dict)
+    files: dict[str, managed.State] = field(default_factory=dict)
     made: list[str] = field(default_factory=list)  # directories that were not there
 
     def text(self) -> str:
@@ -67,8 +57,10 @@ class Pending:
         """What is at these paths. One that an interrupted change knew was touched by it, and is not read again."""
         for path in paths:
             if path not in self.files:
-                self.files[path] = read_state(path, root=machine.root)
-                self.made += [d for d in parents(path) if not os.path.isdir(machine.real(d)) and d not in self.made]
+                self.files[path] = managed.read_state(path, root=machine.root)
+                self.made += [
+                    d for d in managed.parents(path) if not os.path.isdir(machine.real(d)) and d not in self.made
+                ]
 
     def remove_made(self, machine: Machine) -> None:
         for directory in sorted(self.made, key=len, reverse=True):
@@ -119,7 +111,7 @@ class Guard(Generic[AnyPending]):
     @property
     def paths(self) -> list[str]:
         """What arming writes beside the marker."""
-        return [manifest_path(self.name), self.boot_unit, self.boot_link]
+        return [managed.manifest_path(self.name), self.boot_unit, self.boot_link]
 
     def pending(self, machine: Machine) -> AnyPending | None:
         text = machine.read(self.marker)
@@ -136,7 +128,7 @@ class Guard(Generic[AnyPending]):
                 raise ValueError(f"not schema {SCHEMA}")
             if not document["id"]:
                 raise ValueError("no id")
-            files = {str(path): State.from_dict(values) for path, values in document.pop("files").items()}
+            files = {str(path): managed.State.from_dict(values) for path, values in document.pop("files").items()}
             plain = self.kind()
             for name, value in document.items():
                 kind = type(getattr(plain, name))
@@ -175,10 +167,10 @@ class Guard(Generic[AnyPending]):
             step="arming the rollback",
             remedy="See systemctl status; nothing was changed",
         )
-        write_state(self.marker, change.text().encode(), root=machine.root)
+        managed.write_state(self.marker, change.text().encode(), root=machine.root)
         if old:
             self._stop(machine, old)
-        apply_set(self.name, self.boot_files(), root=machine.root)
+        managed.apply_set(self.name, self.boot_files(), root=machine.root)
 
     def expect(self, machine: Machine, transaction: str) -> AnyPending:
         """The change of this id. Raises :class:`SparkError` when it is no longer there to be confirmed."""
@@ -224,19 +216,19 @@ class Guard(Generic[AnyPending]):
         return 0
 
     def disarm(self, machine: Machine, found: AnyPending) -> None:
-        drop_state(self.marker, root=machine.root)
+        managed.drop_state(self.marker, root=machine.root)
         self._stop(machine, found.id)
 
     def remove(self, machine: Machine) -> None:
         """The boot unit, from systemd's memory too: it would be listed until the next boot."""
-        if remove_set(self.name, root=machine.root).changed:
+        if managed.remove_set(self.name, root=machine.root).changed:
             machine.works("systemctl", "daemon-reload")
 
     def _stop(self, machine: Machine, transaction: str) -> None:
         # It may have ended just now. If it cannot be stopped, it finds no marker with its id.
         machine.works("systemctl", "stop", f"{self.unit}-{transaction}.timer")
 
-    def boot_files(self) -> Sequence[File]:
+    def boot_files(self) -> Sequence[managed.File]:
         """The boot unit, enabled."""
         text = f"""\
 # Written by the role {self.role} of sparkmatrix.cluster. Does nothing unless a change of {self.what} was interrupted.
@@ -258,4 +250,7 @@ TimeoutStartSec=60
 [Install]
 WantedBy=sysinit.target
 """
-        return [File(self.boot_unit, content=text.encode()), File(self.boot_link, link_to=self.boot_unit)]
+        return [
+            managed.File(self.boot_unit, content=text.encode()),
+            managed.File(self.boot_link, link_to=self.boot_unit),
+        ]
