@@ -55,17 +55,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighb
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.validate import validate
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.wait_for_links import reached, target
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import avahi, etc_hosts
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import (
-    File,
-    Result,
-    State,
-    apply_set,
-    known,
-    manifest_path,
-    originals,
-    put_state,
-    remove_set,
-)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.rollback import SECONDS
 
 FACT_SET = "fabric_fact"
@@ -216,7 +206,7 @@ class _Apply:
         self.backend = fabric_renderer.choose(machine, wanted.backend, remembered) if wanted.rails else remembered
         renderer = fabric_renderer.RENDERERS.get(self.backend, "")
         self.foreign = Foreign(machine, self.interfaces, wanted.foreign, renderer)
-        self.adopted: list[File] = []
+        self.adopted: list[managed.File] = []
 
     # -- compare
 
@@ -328,31 +318,31 @@ class _Apply:
                 found[key] = now
         return found
 
-    def _files(self, memory: Memory, needed: Mapping[tuple[str, str], int]) -> list[File]:
+    def _files(self, memory: Memory, needed: Mapping[tuple[str, str], int]) -> list[managed.File]:
         if not self.rails:
             return []
         renderer = fabric_renderer.RENDERERS[self.backend]
         text = fabric_netplan.render(self.interfaces, renderer)
         files = [
-            File(fabric_netplan.FILE, content=text.encode(), mode=0o600),
-            File(MEMORY, content=memory.text().encode()),
+            managed.File(fabric_netplan.FILE, content=text.encode(), mode=0o600),
+            managed.File(MEMORY, content=memory.text().encode()),
             *self.adopted,
         ]
         if needed:
-            files.append(File(SYSCTL_FILE, content=_sysctl_text(needed).encode()))
+            files.append(managed.File(SYSCTL_FILE, content=_sysctl_text(needed).encode()))
         if self.backend == fabric_renderer.NETWORKD:
             if self.machine.exists(os.path.dirname(fabric_renderer.UNMANAGED)):
                 text = fabric_renderer.unmanaged_text(self.rails)
-                files.append(File(fabric_renderer.UNMANAGED, content=text.encode()))
+                files.append(managed.File(fabric_renderer.UNMANAGED, content=text.encode()))
             if memory.networkd_started:
-                files.append(File(fabric_renderer.DAEMON, content=fabric_renderer.DAEMON_TEXT.encode()))
+                files.append(managed.File(fabric_renderer.DAEMON, content=fabric_renderer.DAEMON_TEXT.encode()))
         return files
 
-    def _apply_files(self, files: Sequence[File], *, check_mode: bool) -> Result:
+    def _apply_files(self, files: Sequence[managed.File], *, check_mode: bool) -> managed.Result:
         # Without files the set is given back; it is left alone if it never was there.
-        if not files and not known(SET, root=self.machine.root):
-            return Result()
-        return apply_set(SET, files, check_mode=check_mode, root=self.machine.root)
+        if not files and not managed.known(SET, root=self.machine.root):
+            return managed.Result()
+        return managed.apply_set(SET, files, check_mode=check_mode, root=self.machine.root)
 
     def _now(self, netdev: str) -> Effective:
         return self.before.get(netdev, Effective())
@@ -366,7 +356,7 @@ class _Apply:
         self,
         leaving: Sequence[str],
         off: Sequence[str],
-        planned: Result,
+        planned: managed.Result,
         sysctls: Mapping[tuple[str, str], int],
         texts: Mapping[str, tuple[str, str]],
     ) -> None:
@@ -389,8 +379,8 @@ class _Apply:
         changes = [line for _before, line in lines]
         changes += [*planned.changed_paths, *(path for path, (old, new) in texts.items() if old != new)]
         if self.wanted.fact is None:
-            changes += remove_set(FACT_SET, check_mode=True, root=self.machine.root).changed_paths
-            changes += remove_set(rollback.GUARD.name, check_mode=True, root=self.machine.root).changed_paths
+            changes += managed.remove_set(FACT_SET, check_mode=True, root=self.machine.root).changed_paths
+            changes += managed.remove_set(rollback.GUARD.name, check_mode=True, root=self.machine.root).changed_paths
         elif changes not in ([], [MEMORY]) or not self._fact_is_this_plan:
             changes.append(FACT_PATH)
         if self.pending is not None:
@@ -424,9 +414,9 @@ class _Apply:
 
     def _check_free(self, off: Sequence[str]) -> None:
         """Nobody else on its segment has the address of a half. The peers' are asked for by themselves."""
-        known = {mac.lower() for mac in (*self.wanted.macs, *own_macs(self.machine.sysfs))}
+        ours = {mac.lower() for mac in (*self.wanted.macs, *own_macs(self.machine.sysfs))}
         for holder in self.holders(self.machine, {netdev: [self.rails[netdev].address] for netdev in off}):
-            if holder.mac not in known:
+            if holder.mac not in ours:
                 raise SparkError(
                     f"somebody else has the address {holder.address} already: {holder.mac} answers for it, which is no "
                     "port of this cluster",
@@ -500,9 +490,9 @@ class _Apply:
 
     # -- act
 
-    def _arm(self, files: Sequence[File], after: Memory, leaving: Sequence[str]) -> None:
-        held = [path for name in (SET, FACT_SET) for path in originals(name, root=self.machine.root)]
-        manifests = [manifest_path(name) for name in (SET, FACT_SET)]
+    def _arm(self, files: Sequence[managed.File], after: Memory, leaving: Sequence[str]) -> None:
+        held = [path for name in (SET, FACT_SET) for path in managed.originals(name, root=self.machine.root)]
+        manifests = [managed.manifest_path(name) for name in (SET, FACT_SET)]
         ours = [FACT_PATH, MEMORY, *(item.path for item in files)]
         paths = dict.fromkeys([*held, *ours, *manifests])
         states = {}
@@ -526,15 +516,15 @@ class _Apply:
         """Before the first change: a run that dies leaves a fact that no later layer accepts."""
         fact = self.wanted.fact
         if fact is None:
-            remove_set(FACT_SET, root=self.machine.root)
+            managed.remove_set(FACT_SET, root=self.machine.root)
             return
         self.outcome.fact_applied = False
         text = dump(replace(fact, state="applying"))
-        apply_set(FACT_SET, [File(FACT_PATH, content=text.encode())], root=self.machine.root)
+        managed.apply_set(FACT_SET, [managed.File(FACT_PATH, content=text.encode())], root=self.machine.root)
 
     def _change_network(
         self,
-        files: Sequence[File],
+        files: Sequence[managed.File],
         memory: Memory,
         needed: Mapping[tuple[str, str], int],
         leaving: Sequence[str],
@@ -550,12 +540,12 @@ class _Apply:
         if not self.rails and self.memory.networkd_started:
             fabric_renderer.stop_networkd(self.machine)
         # From here on the memory need not hold what has been given back, and networkd needs no settings.
-        apply_set(SET, files, root=self.machine.root)
+        managed.apply_set(SET, files, root=self.machine.root)
         wait_for_links.for_gids(self.machine, self.wanted.fact)
 
-    def _current(self, files: Sequence[File]) -> list[File]:
+    def _current(self, files: Sequence[managed.File]) -> list[managed.File]:
         """The set as it is on disk now."""
-        held = originals(SET, root=self.machine.root)
+        held = managed.originals(SET, root=self.machine.root)
         wanted = {item.path: item for item in files}
         kept = []
         for path in dict.fromkeys([*held, *wanted]):
@@ -564,27 +554,27 @@ class _Apply:
             text = self.machine.read(path)
             if text is not None and path in held:
                 mode = os.stat(self.machine.real(path)).st_mode & 0o7777
-                kept.append(File(path, content=encoded(text), mode=mode))
+                kept.append(managed.File(path, content=encoded(text), mode=mode))
         return kept
 
-    def _install(self, files: Sequence[File], memory: Memory, leaving: Sequence[str]) -> None:
+    def _install(self, files: Sequence[managed.File], memory: Memory, leaving: Sequence[str]) -> None:
         # What leaves stays in the memory until it is given back, and everything is remembered before the first change.
         remembered = Memory(
             {**{netdev: self.memory.interfaces[netdev] for netdev in leaving}, **memory.interfaces},
             memory.networkd_started or self.memory.networkd_started,
             memory.backend,
         )
-        if self.memory.interfaces and not known(SET, root=self.machine.root):
+        if self.memory.interfaces and not managed.known(SET, root=self.machine.root):
             # The manifest was lost, and what we wrote would now count as the original. These paths are nobody else's.
             for path in (fabric_netplan.FILE, SYSCTL_FILE, MEMORY, fabric_renderer.UNMANAGED, fabric_renderer.DAEMON):
-                put_state(path, State(), root=self.machine.root)
-        first = File(MEMORY, content=remembered.text().encode())
+                managed.put_state(path, managed.State(), root=self.machine.root)
+        first = managed.File(MEMORY, content=remembered.text().encode())
         current = {item.path: item for item in self._current(files) if item.path != MEMORY}
-        apply_set(SET, [first, *current.values()], root=self.machine.root)
+        managed.apply_set(SET, [first, *current.values()], root=self.machine.root)
         # Its settings stay while networkd runs.
         daemon = {path: item for path, item in current.items() if path == fabric_renderer.DAEMON}
         wanted = {item.path: item for item in files if item.path != MEMORY}
-        apply_set(SET, [first, *{**daemon, **wanted}.values()], root=self.machine.root)
+        managed.apply_set(SET, [first, *{**daemon, **wanted}.values()], root=self.machine.root)
 
     def _roll_back(self, cause: SparkError) -> None:
         """Back to the last tested state, then report the failure. What gives everything back is run again instead."""

@@ -21,21 +21,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import (
     command,
     document,
     json_text,
+    kinds,
     paths,
     sysfs,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, TIMED_OUT, Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
-    Count,
-    Flag,
-    Number,
-    Octet,
-    RdmaDevice,
-    Word,
-    WordOrEmpty,
-    Words,
-)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import (
     counters,
@@ -77,11 +68,11 @@ class Nobody:
 class Look:
     """Whether this node can be measured now, and what its RDMA devices look like."""
 
-    tool: Optional[Words] = None  # path of ib_write_bw
-    verbs: Flag = False  # programs can reach RDMA devices
-    busy: list[Words] = field(default_factory=list)  # units of the engine that run
-    software: list[RdmaDevice] = field(default_factory=list)  # soft RoCE
-    measured: WordOrEmpty = ""  # plan_hash of the fabric that was measured last
+    tool: Optional[kinds.Words] = None  # path of ib_write_bw
+    verbs: kinds.Flag = False  # programs can reach RDMA devices
+    busy: list[kinds.Words] = field(default_factory=list)  # units of the engine that run
+    software: list[kinds.RdmaDevice] = field(default_factory=list)  # soft RoCE
+    measured: kinds.WordOrEmpty = ""  # plan_hash of the fabric that was measured last
     ports: list[Annotated[RdmaPort, RdmaPort.of_dict]] = field(default_factory=list)
     gids: Optional[list[Annotated[Gid, Gid.of_dict]]] = None
 
@@ -147,13 +138,13 @@ class Outcome:
     """How the part of this slot and rail went on this node. ``value`` is None when there is no result; ``reason`` and
     ``remedy`` then say why, and ``cause`` where it is one that has a name."""
 
-    slot: Count
-    rail: Octet
-    value: Optional[Number] = None  # Gb/s; microseconds of the latency
-    rdma_mtu: Optional[Count] = None
-    cause: WordOrEmpty = ""
-    reason: Optional[Words] = None
-    remedy: Optional[Words] = None
+    slot: kinds.Count
+    rail: kinds.Octet
+    value: Optional[kinds.Number] = None  # Gb/s; microseconds of the latency
+    rdma_mtu: Optional[kinds.Count] = None
+    cause: kinds.WordOrEmpty = ""
+    reason: Optional[kinds.Words] = None
+    remedy: Optional[kinds.Words] = None
 
 
 @dataclass(frozen=True)
@@ -162,9 +153,9 @@ class Measured:
     name of the counter."""
 
     outcomes: tuple[Outcome, ...] = ()
-    idle: Mapping[RdmaDevice, Number] = field(default_factory=dict)
-    counted: Mapping[RdmaDevice, Mapping[Word, Count]] = field(default_factory=dict)
-    seconds: Number = 0.0
+    idle: Mapping[kinds.RdmaDevice, kinds.Number] = field(default_factory=dict)
+    counted: Mapping[kinds.RdmaDevice, Mapping[kinds.Word, kinds.Count]] = field(default_factory=dict)
+    seconds: kinds.Number = 0.0
 
 
 @dataclass(frozen=True)

@@ -16,21 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Optional
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, kinds, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
-    Address,
-    Host,
-    HostOrEmpty,
-    Interface,
-    InterfaceOrEmpty,
-    Ipv4,
-    Number,
-    Octet,
-    RdmaDevice,
-    Text,
-    or_empty,
-)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 
 FACT_PATH = "/etc/ansible/facts.d/sparkmatrix.fact"
@@ -47,55 +34,55 @@ REMEDY = "Run the fabric layer again: ansible-playbook site.yml --tags fabric"
 class Rail:
     """One half of a cabled cage: one netdev, one RDMA device, one subnet."""
 
-    index: Octet  # 0-based, unique on this node; who shares the subnet is told by `segment` or `edge`
-    cage: Octet  # QSFP cage on the rear of the machine, from phys_port_name p0/p1
-    pcie_path: Annotated[str, or_empty(strict.pci_domain)]  # PCI domain of the half, for example "0000" or "0002"
-    netdev: Interface
-    rdma_device: RdmaDevice
-    rdma_port: Octet
-    address: Ipv4
+    index: kinds.Octet  # 0-based, unique on this node; who shares the subnet is told by `segment` or `edge`
+    cage: kinds.Octet  # QSFP cage on the rear of the machine, from phys_port_name p0/p1
+    pcie_path: Annotated[str, kinds.or_empty(strict.pci_domain)]  # PCI domain of the half, for example "0000" or "0002"
+    netdev: kinds.Interface
+    rdma_device: kinds.RdmaDevice
+    rdma_port: kinds.Octet
+    address: kinds.Ipv4
     prefix: Annotated[int, strict.whole(1, 32)]  # bits
     mtu: Annotated[int, strict.whole(68, 65535)]  # bytes
-    link_gbps: Number  # Gb/s of the cable, 0 when unknown
-    segment: Text = ""  # switch: name of the subnet, for example "rail0"
-    neighbor: HostOrEmpty = ""  # direct, ring: inventory name of the node at the other end
-    edge: Text = ""  # direct, ring: name of the cable, the same at both ends, for example "spark1.0-spark2.1"
+    link_gbps: kinds.Number  # Gb/s of the cable, 0 when unknown
+    segment: kinds.Text = ""  # switch: name of the subnet, for example "rail0"
+    neighbor: kinds.HostOrEmpty = ""  # direct, ring: inventory name of the node at the other end
+    edge: kinds.Text = ""  # direct, ring: name of the cable, the same at both ends, for example "spark1.0-spark2.1"
     gid_index: Optional[int] = None  # measured; exported to NCCL only with fabric_export_gid_index
-    gid: Annotated[str, or_empty(strict.gid)] = ""  # content, compared between nodes
+    gid: Annotated[str, kinds.or_empty(strict.gid)] = ""  # content, compared between nodes
 
 
 @dataclass(frozen=True)
 class Cable:
     """What one cage of this node is plugged into: another node's cage, or a switch."""
 
-    cage: Octet
+    cage: kinds.Octet
     source: str = field(metadata=document.one_of(*CABLE_SOURCES))  # how this is known
-    far_host: HostOrEmpty = ""  # inventory name of the node at the other end of a direct cable
+    far_host: kinds.HostOrEmpty = ""  # inventory name of the node at the other end of a direct cable
     far_cage: Optional[int] = None  # None when the cable is known, and not which of the two cages it ends in
-    switch: Text = ""  # name of the switch (LLDP system name, else "switch0")
+    switch: kinds.Text = ""  # name of the switch (LLDP system name, else "switch0")
 
 
 @dataclass(frozen=True)
 class FabricFact:
     """The fabric as one node sees it. ``environment`` is for processes on *this* node only."""
 
-    host: Host
+    host: kinds.Host
     state: str = field(metadata=document.one_of(*STATES))
     topology: str = field(metadata=document.one_of(*TOPOLOGIES))
     transport: str = field(metadata=document.one_of(*TRANSPORTS))
     # Ranks are sticky, so one that left leaves a gap: they may be higher than the count.
     rank: Annotated[int, strict.whole(0, 65535)]
     nodes: Annotated[int, strict.whole(1, 1024)]
-    management_address: Address  # kept: later runs choose it again, for as long as the node has it
-    cluster_address: Address  # Ray, VLLM_HOST_IP and rendezvous
-    cluster_interface: Interface
+    management_address: kinds.Address  # kept: later runs choose it again, for as long as the node has it
+    cluster_address: kinds.Address  # Ray, VLLM_HOST_IP and rendezvous
+    cluster_interface: kinds.Interface
     rails: tuple[Rail, ...] = ()
-    environment: Mapping[Annotated[str, strict.variable], Text] = field(default_factory=dict)
+    environment: Mapping[Annotated[str, strict.variable], kinds.Text] = field(default_factory=dict)
     cables: tuple[Cable, ...] = ()  # this node's own, by cage
     qos: str = field(default="none", metadata=document.one_of(*QOS))
     schema: int = SCHEMA_VERSION
-    plan_hash: Text = ""
-    management_interface: InterfaceOrEmpty = ""  # empty where an earlier release wrote the fact
+    plan_hash: kinds.Text = ""
+    management_interface: kinds.InterfaceOrEmpty = ""  # empty where an earlier release wrote the fact
 
     @property
     def address_range(self) -> str:

@@ -18,21 +18,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, strict, sysfs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, kinds, strict, sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
-    Count,
-    Flag,
-    Guid,
-    Interface,
-    Mac,
-    Number,
-    Octet,
-    RdmaDevice,
-    Whole,
-    Word,
-    Words,
-)
 
 NVIDIA_NETWORK_VENDOR = "0x15b3"
 HOTPLUG_RULE = "90-mtk-hotplug.rules"  # package dgx-spark-mlnx-hotplug
@@ -50,13 +37,13 @@ class PciFunction:
     """The PCI function under an RDMA device. Speeds are per lane in GT/s, widths in lanes; None: not told."""
 
     address: Annotated[str, _address]  # "0002:01:00.1"
-    vendor: Optional[Word] = None  # "0x15b3"
-    device: Optional[Word] = None  # "0x1021"
-    numa_node: Optional[Whole] = None  # None also where the platform says -1
-    link_speed_gts: Optional[Number] = None
-    link_width: Optional[Count] = None
-    max_link_speed_gts: Optional[Number] = None
-    max_link_width: Optional[Count] = None
+    vendor: Optional[kinds.Word] = None  # "0x15b3"
+    device: Optional[kinds.Word] = None  # "0x1021"
+    numa_node: Optional[kinds.Whole] = None  # None also where the platform says -1
+    link_speed_gts: Optional[kinds.Number] = None
+    link_width: Optional[kinds.Count] = None
+    max_link_speed_gts: Optional[kinds.Number] = None
+    max_link_width: Optional[kinds.Count] = None
 
     @property
     def path(self) -> str:
@@ -83,30 +70,30 @@ def _pci(value: Any) -> PciFunction:
 class RdmaPort:
     """One port of one RDMA device and the netdev that goes with it. None: this source does not tell."""
 
-    rdma_device: RdmaDevice
-    port: Octet
-    driver: Optional[Word] = None  # "mlx5_core", "rdma_rxe", "siw"
-    link_layer: Optional[Word] = None  # "Ethernet", "InfiniBand"
-    rdma_state: Optional[Word] = None  # "ACTIVE", "DOWN", "INIT", "ARMED", …
-    phys_state: Optional[Word] = None  # "LinkUp", "Disabled", "Polling", …
-    rate_gbps: Optional[Number] = None  # only while ACTIVE: a down mlx5 port claims 40 Gb/s
-    netdev: Optional[Interface] = None
-    netdev_source: Optional[Word] = None  # "gid", "pci", "parent" or "tool"
-    carrier: Optional[Flag] = None
-    admin_up: Optional[Flag] = None
-    operstate: Optional[Word] = None
-    speed_gbps: Optional[Number] = None
-    mtu: Optional[Count] = None  # bytes
-    mac: Optional[Mac] = None
-    phys_port_name: Optional[Word] = None  # "p0", "p1": the cage
-    phys_switch_id: Optional[Word] = None
-    firmware: Optional[Word] = None
-    board_id: Optional[Words] = None
-    hca_type: Optional[Words] = None
-    node_guid: Optional[Guid] = None
-    sys_image_guid: Optional[Guid] = None
-    part_id: Optional[Words] = None  # the tool's -v only
-    description: Optional[Words] = None  # the tool's -v only
+    rdma_device: kinds.RdmaDevice
+    port: kinds.Octet
+    driver: Optional[kinds.Word] = None  # "mlx5_core", "rdma_rxe", "siw"
+    link_layer: Optional[kinds.Word] = None  # "Ethernet", "InfiniBand"
+    rdma_state: Optional[kinds.Word] = None  # "ACTIVE", "DOWN", "INIT", "ARMED", …
+    phys_state: Optional[kinds.Word] = None  # "LinkUp", "Disabled", "Polling", …
+    rate_gbps: Optional[kinds.Number] = None  # only while ACTIVE: a down mlx5 port claims 40 Gb/s
+    netdev: Optional[kinds.Interface] = None
+    netdev_source: Optional[kinds.Word] = None  # "gid", "pci", "parent" or "tool"
+    carrier: Optional[kinds.Flag] = None
+    admin_up: Optional[kinds.Flag] = None
+    operstate: Optional[kinds.Word] = None
+    speed_gbps: Optional[kinds.Number] = None
+    mtu: Optional[kinds.Count] = None  # bytes
+    mac: Optional[kinds.Mac] = None
+    phys_port_name: Optional[kinds.Word] = None  # "p0", "p1": the cage
+    phys_switch_id: Optional[kinds.Word] = None
+    firmware: Optional[kinds.Word] = None
+    board_id: Optional[kinds.Words] = None
+    hca_type: Optional[kinds.Words] = None
+    node_guid: Optional[kinds.Guid] = None
+    sys_image_guid: Optional[kinds.Guid] = None
+    part_id: Optional[kinds.Words] = None  # the tool's -v only
+    description: Optional[kinds.Words] = None  # the tool's -v only
     pci: Optional[Annotated[PciFunction, _pci]] = None
 
     @property
@@ -174,8 +161,8 @@ class Rdma:
     is none."""
 
     devices: Annotated[tuple[RdmaPort, ...], _devices] = ()
-    message: Optional[Words] = None
-    reason: Optional[Word] = None
+    message: Optional[kinds.Words] = None
+    reason: Optional[kinds.Word] = None
 
     def as_dict(self) -> dict[str, Any]:
         return {

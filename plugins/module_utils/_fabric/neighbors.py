@@ -17,20 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Optional
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, kinds
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
-    Count,
-    Flag,
-    Host,
-    HostOrEmpty,
-    Interface,
-    Number,
-    Octet,
-    SwitchOrEmpty,
-    Word,
-    Words,
-)
 
 ETHERTYPE = 0x88B5
 INTERVAL_S = 0.1  # between two frames of a port
@@ -44,13 +32,13 @@ GRACE_S = 2.0  # how long a node that knows enough waits for others to say so to
 class Beacon:
     """One frame. Nodes are places in the sorted list, which is the same on all of them."""
 
-    token: Word  # of the cluster: others may be on the same switch
-    node: Host
-    netdev: Interface
-    cage: Optional[Octet]
-    heard: tuple[Count, ...] = ()  # nodes whose frames arrived on this port
-    here: tuple[Count, ...] = ()  # nodes that take part
-    ready: tuple[Count, ...] = ()  # nodes that know enough
+    token: kinds.Word  # of the cluster: others may be on the same switch
+    node: kinds.Host
+    netdev: kinds.Interface
+    cage: Optional[kinds.Octet]
+    heard: tuple[kinds.Count, ...] = ()  # nodes whose frames arrived on this port
+    here: tuple[kinds.Count, ...] = ()  # nodes that take part
+    ready: tuple[kinds.Count, ...] = ()  # nodes that know enough
 
 
 def encode(beacon: Beacon) -> bytes:
@@ -70,23 +58,23 @@ def decode(payload: bytes) -> Beacon:
 class Heard:
     """One neighbour that was heard on one of our netdevs."""
 
-    netdev: Interface
-    cage: Optional[Octet]  # None where the adapter does not tell
-    source: Word  # "probe" or "lldp"
-    node: HostOrEmpty = ""  # nothing for LLDP
-    peer_cage: Optional[Octet] = None
-    both_ways: Optional[Flag] = None  # the other end hears us as well; LLDP does not tell
-    system: SwitchOrEmpty = ""
-    port: SwitchOrEmpty = ""
-    ids: tuple[Word, ...] = ()  # LLDP: MAC and IP addresses of the device and its port
+    netdev: kinds.Interface
+    cage: Optional[kinds.Octet]  # None where the adapter does not tell
+    source: kinds.Word  # "probe" or "lldp"
+    node: kinds.HostOrEmpty = ""  # nothing for LLDP
+    peer_cage: Optional[kinds.Octet] = None
+    both_ways: Optional[kinds.Flag] = None  # the other end hears us as well; LLDP does not tell
+    system: kinds.SwitchOrEmpty = ""
+    port: kinds.SwitchOrEmpty = ""
+    ids: tuple[kinds.Word, ...] = ()  # LLDP: MAC and IP addresses of the device and its port
 
 
 @dataclass(frozen=True)
 class Port:
     """``brought_up``: it was switched off, and on for as long as the node listened."""
 
-    carrier: Optional[Flag] = None
-    brought_up: Flag = False
+    carrier: Optional[kinds.Flag] = None
+    brought_up: kinds.Flag = False
 
 
 @dataclass(frozen=True)
@@ -94,10 +82,10 @@ class Neighbors:
     """Everybody who was heard, once per own port and port at the other end; own ports by name; what was odd."""
 
     heard: tuple[Heard, ...] = ()
-    interfaces: Mapping[Interface, Port] = field(default_factory=dict)
-    notes: tuple[Words, ...] = ()
-    complete: Flag = False  # all nodes took part
-    seconds: Number = 0.0
+    interfaces: Mapping[kinds.Interface, Port] = field(default_factory=dict)
+    notes: tuple[kinds.Words, ...] = ()
+    complete: kinds.Flag = False  # all nodes took part
+    seconds: kinds.Number = 0.0
 
 
 @dataclass

@@ -15,17 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Optional
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import kinds
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, Completed, Runner, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
-    Flag,
-    Host,
-    Ipv4,
-    Number,
-    Octet,
-    Word,
-    Words,
-)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import arp
 
@@ -61,15 +53,15 @@ class Probe:
     """How it went. ``cause``: ``wrong_mtu``, ``no_address``, ``unreachable``, ``silent`` or ``failed``;
     None when ok."""
 
-    rail: Octet
-    peer: Host
-    source: Ipv4
-    address: Ipv4
-    ok: Flag
-    rtt_ms: Optional[Number] = None
-    cause: Optional[Word] = None
-    reason: Optional[Words] = None
-    remedy: Optional[Words] = None
+    rail: kinds.Octet
+    peer: kinds.Host
+    source: kinds.Ipv4
+    address: kinds.Ipv4
+    ok: kinds.Flag
+    rtt_ms: Optional[kinds.Number] = None
+    cause: Optional[kinds.Word] = None
+    reason: Optional[kinds.Words] = None
+    remedy: Optional[kinds.Words] = None
 
 
 @dataclass

@@ -19,14 +19,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Optional, Union
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, strict, sysfs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, kinds, strict, sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
-    GidText,
-    Interface,
-    Octet,
-    RdmaDevice,
-)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Rail
 
 Network = Union[ipaddress.IPv4Network, ipaddress.IPv6Network]
@@ -39,13 +33,13 @@ _MAPPED = "0000:0000:0000:0000:0000:ffff:"
 class Gid:
     """One entry of a GID table. ``gid`` is written in full, eight groups of four lower-case hex digits."""
 
-    device: RdmaDevice
-    port: Octet
+    device: kinds.RdmaDevice
+    port: kinds.Octet
     index: Annotated[int, strict.whole(0, 65535)]
-    gid: GidText
+    gid: kinds.GidText
     # RoCE version; InfiniBand entries are 1, None: the kernel does not tell
     version: Optional[Annotated[int, strict.whole(1, 2)]]
-    netdev: Optional[Interface]  # a VLAN of the port's netdev is possible; None on InfiniBand ports
+    netdev: Optional[kinds.Interface]  # a VLAN of the port's netdev is possible; None on InfiniBand ports
 
     @property
     def ipv4(self) -> str | None:

@@ -12,20 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Optional
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, document, json_text, strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, document, json_text, kinds, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.gpu import Clocks, Cuda
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.hardware import Hardware, Memory
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.journal import KernelLine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import (
-    Count,
-    FileMode,
-    Flag,
-    Interface,
-    Number,
-    Plain,
-    Word,
-    Words,
-)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.listening import Listener
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import Network
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import Rdma
@@ -39,34 +29,34 @@ Limit = Annotated[int, strict.whole(-1)]
 
 @dataclass(frozen=True)
 class Python:
-    version: Word = ""
-    executable: Words = ""
+    version: kinds.Word = ""
+    executable: kinds.Words = ""
 
 
 @dataclass(frozen=True)
 class Disk:
     """Space for a path in bytes, or for the nearest directory above it that exists (``at``)."""
 
-    exists: Flag = False
-    at: Words = ""
-    total: Optional[Count] = None
-    free: Optional[Count] = None
-    read_only: Optional[Flag] = None
+    exists: kinds.Flag = False
+    at: kinds.Words = ""
+    total: Optional[kinds.Count] = None
+    free: Optional[kinds.Count] = None
+    read_only: Optional[kinds.Flag] = None
 
 
 @dataclass(frozen=True)
 class Account:
-    home: Words
-    shell: Words
-    has_home: Flag
+    home: kinds.Words
+    shell: kinds.Words
+    has_home: kinds.Flag
 
 
 @dataclass(frozen=True)
 class UnitState:
-    load: Words = ""
-    active: Words = ""
-    sub: Words = ""
-    enabled: Words = ""
+    load: kinds.Words = ""
+    active: kinds.Words = ""
+    sub: kinds.Words = ""
+    enabled: kinds.Words = ""
 
 
 @dataclass(frozen=True)
@@ -74,9 +64,9 @@ class Environment:
     """A Python environment. ``exists`` also where its ``bin/python`` leads nowhere any more; ``nccl`` is the version of
     NVIDIA's wheel in it; ``distrusted``: why root, or who serves, must not run what is in it."""
 
-    exists: Flag = False
-    nccl: Optional[Word] = None
-    distrusted: Words = ""
+    exists: kinds.Flag = False
+    nccl: Optional[kinds.Word] = None
+    distrusted: kinds.Words = ""
 
 
 @dataclass(frozen=True)
@@ -86,15 +76,15 @@ class Limits:
 
     memlock: Optional[Limit] = None
     nofile: Optional[Limit] = None
-    can_raise: Optional[Flag] = None
+    can_raise: Optional[kinds.Flag] = None
 
 
 @dataclass(frozen=True)
 class Nccl:
     """``system``: version of the package libnccl2; ``settings``: by file."""
 
-    system: Optional[Word] = None
-    settings: Mapping[Words, Mapping[Words, Words]] = field(default_factory=dict)
+    system: Optional[kinds.Word] = None
+    settings: Mapping[kinds.Words, Mapping[kinds.Words, kinds.Words]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -102,46 +92,50 @@ class Session:
     """The NetworkManager profile behind Ansible's connection: ``users`` it belongs to, ``secret``: its password is kept
     by a user's session."""
 
-    interface: Interface
-    uuid: Word
-    users: tuple[Word, ...] = ()
-    secret: Flag = False
+    interface: kinds.Interface
+    uuid: kinds.Word
+    users: tuple[kinds.Word, ...] = ()
+    secret: kinds.Flag = False
 
 
 @dataclass(frozen=True)
 class Node:
-    hostname: Words = ""
+    hostname: kinds.Words = ""
     machine: Hardware = field(default_factory=Hardware)
-    machine_id: Optional[Words] = None
-    boot_id: Optional[Words] = None
-    kernel: Words = ""
-    arch: Words = ""
-    os: Mapping[Words, Words] = field(default_factory=dict)  # os-release
-    dgx: Optional[Mapping[Words, Words]] = None  # dgx-release
-    nvidia_driver: Optional[Word] = None
+    machine_id: Optional[kinds.Words] = None
+    boot_id: Optional[kinds.Words] = None
+    kernel: kinds.Words = ""
+    arch: kinds.Words = ""
+    os: Mapping[kinds.Words, kinds.Words] = field(default_factory=dict)  # os-release
+    dgx: Optional[Mapping[kinds.Words, kinds.Words]] = None  # dgx-release
+    nvidia_driver: Optional[kinds.Word] = None
     python: Python = Python()
     memory: Memory = field(default_factory=Memory)
-    paths: Mapping[Words, Disk] = field(default_factory=dict)
+    paths: Mapping[kinds.Words, Disk] = field(default_factory=dict)
     network: Network = field(default_factory=Network)
     listening: Optional[tuple[Listener, ...]] = None
-    commands: Mapping[Words, Optional[Words]] = field(default_factory=dict)  # where a program is
-    units: Mapping[Words, Optional[UnitState]] = field(default_factory=dict)
-    managed: tuple[Word, ...] = ()  # sets of files (_managed/files.py)
-    accounts: Mapping[Word, Account] = field(default_factory=dict)  # ours by their names
-    engine_units: tuple[Word, ...] = ()  # of engine and keepers, that are installed
-    verdicts: Count = 0  # runs that are kept
-    netplan_modes: Mapping[Words, Optional[FileMode]] = field(default_factory=dict)  # of all files that netplan reads
-    netplan_bonds: Mapping[Words, tuple[Words, ...]] = field(default_factory=dict)  # interfaces in bonds, by file
+    commands: Mapping[kinds.Words, Optional[kinds.Words]] = field(default_factory=dict)  # where a program is
+    units: Mapping[kinds.Words, Optional[UnitState]] = field(default_factory=dict)
+    managed: tuple[kinds.Word, ...] = ()  # sets of files (_managed/files.py)
+    accounts: Mapping[kinds.Word, Account] = field(default_factory=dict)  # ours by their names
+    engine_units: tuple[kinds.Word, ...] = ()  # of engine and keepers, that are installed
+    verdicts: kinds.Count = 0  # runs that are kept
+    netplan_modes: Mapping[kinds.Words, Optional[kinds.FileMode]] = field(
+        default_factory=dict
+    )  # of all files that netplan reads
+    netplan_bonds: Mapping[kinds.Words, tuple[kinds.Words, ...]] = field(
+        default_factory=dict
+    )  # interfaces in bonds, by file
     leftover_units: tuple[Leftover, ...] = ()
-    environments: Mapping[Words, Environment] = field(default_factory=dict)
-    interpreters: Mapping[Words, Optional[Word]] = field(default_factory=dict)
-    systemd: Flag = False  # is the init system
+    environments: Mapping[kinds.Words, Environment] = field(default_factory=dict)
+    interpreters: Mapping[kinds.Words, Optional[kinds.Word]] = field(default_factory=dict)
+    systemd: kinds.Flag = False  # is the init system
     limits: Limits = Limits()
-    uid: Optional[Count] = None
-    sudo_user: Optional[Words] = None
-    time: Optional[Number] = None  # of the machine, seconds since 1970
-    clock_offset: Optional[Number] = None  # against the controller
-    parts: tuple[Word, ...] = ()
+    uid: Optional[kinds.Count] = None
+    sudo_user: Optional[kinds.Words] = None
+    time: Optional[kinds.Number] = None  # of the machine, seconds since 1970
+    clock_offset: Optional[kinds.Number] = None  # against the controller
+    parts: tuple[kinds.Word, ...] = ()
     rdma: Optional[Annotated[Rdma, Rdma.of_dict]] = None
     gids: Optional[tuple[Annotated[Gid, Gid.of_dict], ...]] = None
     kernel_log: Optional[tuple[KernelLine, ...]] = None
@@ -149,7 +143,7 @@ class Node:
     clocks: Optional[Clocks] = None
     nccl: Optional[Nccl] = None
     session: Optional[Session] = None
-    settled: Optional[Plain] = None  # by plugin_utils/_base/settled.py
+    settled: Optional[kinds.Plain] = None  # by plugin_utils/_base/settled.py
 
     def unread(self, part: str) -> bool:
         """It was asked for, and cannot be read."""
