@@ -54,8 +54,6 @@ class Member:
 
 @dataclass(frozen=True)
 class Change:
-    joins: tuple[str, ...]
-    replaced: tuple[str, ...]
     findings: tuple[Finding, ...]
     summary: tuple[str, ...]
 
@@ -149,7 +147,7 @@ def compare(
                 severity="warning",
             )
         )
-    return Change(joins, replaced, tuple(findings), _summary(members, leaving, joins, replaced, gone))
+    return Change(tuple(findings), _summary(members, leaving, joins, replaced, gone))
 
 
 def _is_another(host: str, members: Mapping[str, Member]) -> bool:

@@ -58,15 +58,6 @@ class Wanted:
     findings: tuple[Finding, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Named:
-    """By the user: who fetches, and from where. ``here``: hosts that Ansible itself runs on."""
-
-    seed: str
-    source: str
-    here: Collection[str]
-
-
 def wanted(
     plans: Mapping[str, NodePlan],
     seen: Mapping[str, Sequence[inputs.Model]],
@@ -89,8 +80,8 @@ def wanted(
         if aside:
             lines.append(f"{name}: {aside}")
             continue
-        named = _Named(seed, (sources or {}).get(name, ""), here)
-        made = _bring(models, plans[first].model_cache, told, named)
+        source = (sources or {}).get(name, "")
+        made = _bring(models, plans[first].model_cache, told, seed=seed, source=source, here=here)
         finding = _refused(made, seed)
         findings += [finding] if finding else []
         bring += [] if finding else [made]
@@ -101,15 +92,23 @@ def _told(models: Sequence[inputs.Model], name: str, ref: str) -> inputs.Model:
     return next((model for model in models if (model.name, model.ref) == (name, ref)), inputs.Model(name, "", ref=ref))
 
 
-def _bring(models: Mapping[str, Model], home: str, told: Mapping[str, inputs.Model], user: _Named) -> Bring:
-    source = user.source
+def _bring(
+    models: Mapping[str, Model],
+    home: str,
+    told: Mapping[str, inputs.Model],
+    *,
+    seed: str,
+    source: str,
+    here: Collection[str],
+) -> Bring:
+    """``seed``, ``source``: as the user names them. ``here``: hosts that Ansible itself runs on."""
     whole = [host for host in models if told[host].in_cache.state == WHOLE]
     foreign = [host for host in models if told[host].in_cache.state == FOREIGN and told[host].alike]
-    named = [user.seed] if user.seed in models else []
+    named = [seed] if seed in models else []
     # Who has it needs no source. A source that is named is on the node that is named, or on the head.
     first = [host for host in named if host in whole] or whole or named or ([] if source else foreign)
     chosen = next(iter((*first, *models)))
-    way = SEND if source.startswith(CONTROLLER) and chosen not in user.here else IMPORT
+    way = SEND if source.startswith(CONTROLLER) and chosen not in here else IMPORT
     obtain = "" if chosen in whole else way if source else ADOPT if chosen in foreign else DOWNLOAD
     source = source.removeprefix(CONTROLLER)
     revision = told[chosen].in_cache.revision if obtain in ("", ADOPT) else ""

@@ -34,6 +34,10 @@ def texts(change):
     return [str(finding) for finding in change.findings]
 
 
+def is_another(host, change):
+    return any(f": {host} is another machine" in line for line in change.summary)
+
+
 @pytest.mark.parametrize("name", ["spark1", "spark1.example.org", "10.1.2.3"])
 @pytest.mark.parametrize("port", [22, 2222])
 def test_known_hosts_of_the_role_are_read_back_under_the_inventory_name(name, port):
@@ -54,7 +58,6 @@ def test_damaged_known_hosts_are_no_names():
 def test_one_joins_and_nobody_else_is_touched():
     nodes = cluster("a", "b") | {"c": member(2, Look(host_keys=["k-c"]))}
     change = compare("add", nodes)
-    assert change.joins == ("c",)
     assert change.findings == ()
     assert change.summary == ("rank 0: a stays", "rank 1: b stays", "rank 2: c joins")
 
@@ -62,9 +65,9 @@ def test_one_joins_and_nobody_else_is_touched():
 def test_a_machine_that_has_a_key_its_peers_know_is_the_same_machine():
     look = Look(host_keys=["ssh-ed25519 NEW", "ssh-rsa R"], known_hosts="a ssh-ed25519 A\nb ssh-rsa R\n")
     nodes = {"a": member(0, replace(look, host_keys=["ssh-ed25519 A"])), "b": member(1, look)}
-    assert compare("replace", nodes).replaced == ()
+    assert not is_another("b", compare("replace", nodes))
     nodes["b"] = member(1, replace(look, host_keys=["ssh-ed25519 NEW"]))
-    assert compare("replace", nodes).replaced == ("b",)
+    assert is_another("b", compare("replace", nodes))
 
 
 @pytest.mark.parametrize(("change", "refused"), [("add", True), ("remove", True), ("replace", False)])
@@ -72,7 +75,6 @@ def test_other_host_keys_are_accepted_by_node_replace_only(change, refused):
     nodes = cluster("a", "b")
     nodes["b"] = Member(1, frozenset({"new"}), known={})
     found = compare(change, nodes)
-    assert found.replaced == ("b",)
     assert any("playbooks/node_replace.yml" in text for text in texts(found)) is refused
     assert "rank 1: b is another machine than before" in found.summary
 
@@ -82,7 +84,7 @@ def test_a_replacement_that_was_interrupted_goes_on():
     nodes = cluster("a", "b", "c")
     nodes["b"] = Member(1, frozenset({"new"}), known(a="k-a", b="new", c="k-c"))
     nodes["c"] = Member(2, frozenset({"k-c"}), known(a="k-a", b="new", c="k-c"))
-    assert compare("add", nodes).replaced == ()
+    assert not is_another("b", compare("add", nodes))
 
 
 def test_who_is_in_the_inventory_no_more_is_named():
