@@ -53,3 +53,17 @@ def test_the_file_is_replaced_in_one_step_and_everybody_may_read_it(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["node.prom"]
     with pytest.raises(OSError, match="No such file"):
         write(str(tmp_path / "gone/node.prom"), "")
+
+
+def test_the_file_follows_no_link_of_the_collectors_user(tmp_path):
+    victim = tmp_path / "shadow"
+    victim.write_text("secret")
+    victim.chmod(0o600)
+    folder = tmp_path / "textfile"
+    folder.mkdir()
+    (folder / ".sparkmatrix.prom.new").symlink_to(victim)
+    (folder / "sparkmatrix.prom").symlink_to(victim)
+    write(str(folder / "sparkmatrix.prom"), "x 1\n")
+    assert (victim.read_text(), victim.stat().st_mode & 0o777) == ("secret", 0o600)
+    written = folder / "sparkmatrix.prom"
+    assert (written.read_text(), written.stat().st_mode & 0o777, written.is_symlink()) == ("x 1\n", 0o644, False)

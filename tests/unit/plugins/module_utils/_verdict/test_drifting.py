@@ -14,46 +14,14 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.drift 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH, dump
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot import full
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot.snapshot import (
-    Difference,
-    Rank,
-    Service,
-    Snapshot,
-    Weights,
-)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import drifting
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.drifting import Drift
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.plan import Node, plan
 from fake_spark import Spark
 
-RANK = Rank("", "u", "VLLM::Worker")
-SERVICE = Service("", "u", "m", image="i:1", image_planned="aa", image_named="aa", image_running="aa")
-SEEN = Snapshot("spark1", ranks=(RANK,), services=(SERVICE,), weights=(Weights("m", "", "whole"),))
 GOOD = Completed(0, drifting.Node("spark2").as_text())
 DRIFTED = Drift("spark2", "fabric_fact", "spark2 net0: the MTU is 1500.")
 BAD = Completed(0, drifting.Node("spark2", (DRIFTED,)).as_text())
-
-
-def test_what_is_as_it_was_set_up_has_not_drifted():
-    assert list(drifting.of_node(SEEN)) == []
-
-
-@pytest.mark.parametrize(
-    ("seen", "kind"),
-    [
-        (replace(SEEN, filters=("gone",)), "port_filter_off"),
-        (replace(SEEN, ranks=(replace(RANK, environment=(Difference("NCCL_NET", "IB", ""),)),)), "environment_differs"),
-        (replace(SEEN, services=(replace(SERVICE, other_settings=True),)), "environment_differs"),
-        (replace(SEEN, services=(replace(SERVICE, ignored=(Difference("--a", "1", "2"),)),)), "option_ignored"),
-        (replace(SEEN, services=(replace(SERVICE, image_running="bb"),)), "image_differs"),
-        (replace(SEEN, services=(replace(SERVICE, image_named=""),)), "image_differs"),
-        (replace(SEEN, weights=(Weights("m", "", "broken", "x"),)), "dangling_weights"),
-        (replace(SEEN, ranks=(replace(RANK, environment_known=False),)), "not_looked_at"),
-        (replace(SEEN, problems=("engine plan: it is damaged",)), "not_looked_at"),
-    ],
-)
-def test_each_drift_of_a_node(seen, kind):
-    assert [(one.host, one.kind) for one in drifting.of_node(seen)] == [("spark1", kind)]
 
 
 def healthy(monkeypatch, found=()):
@@ -168,20 +136,6 @@ def test_a_fabric_that_nobody_can_tell_of(tmp_path, monkeypatch):
     monkeypatch.setattr(fabric_status, "effective", broken)
     found, _host = drifting.collect(Machine(str(tmp_path), spark.run), lambda _host: GOOD, spark.look)
     assert [(one.kind, one.found) for one in found] == [("fabric_fact", "ip is not there.")]
-
-
-def test_the_file_for_prometheus_follows_no_link_of_the_collectors_user(tmp_path):
-    victim = tmp_path / "shadow"
-    victim.write_text("secret")
-    victim.chmod(0o600)
-    folder = tmp_path / "textfile"
-    folder.mkdir()
-    (folder / ".sparkmatrix.prom.new").symlink_to(victim)
-    (folder / "sparkmatrix.prom").symlink_to(victim)
-    drifting.write(str(folder / "sparkmatrix.prom"), "x 1\n")
-    assert (victim.read_text(), victim.stat().st_mode & 0o777) == ("secret", 0o600)
-    written = folder / "sparkmatrix.prom"
-    assert (written.read_text(), written.stat().st_mode & 0o777, written.is_symlink()) == ("x 1\n", 0o644, False)
 
 
 def test_the_file_for_prometheus(tmp_path):

@@ -186,15 +186,6 @@ def test_a_time_that_no_calendar_has_hides_no_other_machine(at):
     assert ("dangling_weights", "fail", ("spark2",), "") in worse(run({"spark1": told, "spark2": lacking}))
 
 
-def test_a_machine_that_hangs_is_told_as_such():
-    """As Ansible ends a task whose time is over."""
-    ended = {"failed": True, "msg": "Task failed: Timed out after 240 second(s).", "timedout": {"period": 240}}
-    found = run({"spark1": HEALTHY["spark1"], "spark2": doctor.read_observation(ended, "spark2")})
-    assert [one.found for one in found.verdicts if one.check == "observed"] == [
-        "not looked at: it took too long, so something on the machine hangs"
-    ]
-
-
 def test_without_the_head_the_others_are_looked_at():
     """With --limit; that the head was left out is a finding of preflight."""
     found = run({"spark2": machine(weights=(replace(WEIGHTS, state="missing"),))})

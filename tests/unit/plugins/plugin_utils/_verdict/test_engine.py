@@ -70,21 +70,6 @@ def test_a_healthy_cluster_has_passed_everything():
     }
 
 
-def test_a_kind_that_is_not_offered_is_no_verdict():
-    tried = [
-        Tried(kind, outcome, 0.1, "x")
-        for kind, outcome in (("vision", "not offered"), ("json", "failed"), ("tool", "not judged"))
-    ]
-    found = judged(tried=tried)
-    assert ("smoke_vision", "") not in found
-    assert (found["smoke_json", ""].cause, found["smoke_tool", ""].outcome) == ("smoke_failed", "unknown")
-
-
-def test_nothing_is_said_of_what_was_not_there_to_ask():
-    found = judged(ray=Counted(), filters={}, gateway=[Answered()], moved={})
-    assert {check for check, _host in found} == {"answer", "key", "speed", "rdma_used"}
-
-
 def test_a_service_of_one_node_needs_no_fabric():
     plans = cluster_plans(1)
     asked = engine.Asked(answers={"spark1": [answered()]}, before={"spark1": {}}, after={"spark1": {}})

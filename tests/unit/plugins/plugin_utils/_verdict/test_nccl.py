@@ -114,13 +114,6 @@ def test_ranks_on_one_machine_say_nothing_of_the_fabric() -> None:
     assert (found.hosts, found.evidence, found.scope) == (("x",), ("a", "b"), "cluster")
 
 
-def test_two_runs_together() -> None:
-    one, other = judged(measured(22.3)), judged(measured(20.5))
-    both = one + other
-    assert both.verdicts == (*one.verdicts, *other.verdicts)
-    assert both.figures == (*one.figures, *other.figures)
-
-
 def test_just_at_the_limits() -> None:
     """Of a rate, of a share, and of a size that counts."""
 
@@ -298,12 +291,6 @@ def test_captures_of_runs_that_failed(fixtures: Path, name: str, cause: str) -> 
     answers = dict.fromkeys(("spark1", "spark2"), Answer(1, (), log.parse(text), {}, "it failed"))
     (one,) = judged(answers).verdicts
     assert one.cause == cause
-
-
-def test_what_passes_with_nvidia_passes_here() -> None:
-    """dgx-spark-playbooks asks for 175 Gb/s, which are 21.875 GB/s."""
-    assert not bad(judged(measured(21.875)))
-    assert outcomes(judged(measured(21.8)))["nccl_rate"] == ("warn", "nccl_slow")
 
 
 def test_a_large_ring_that_connects_no_tree() -> None:
