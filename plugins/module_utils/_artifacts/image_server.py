@@ -26,7 +26,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import notify
 
 HELP = "offer images of this node to others, while they are copied"
-IDLE_S = 900.0  # without a connection; the run that started it removes it, and this is for one that died
+_IDLE_S = 900.0  # without a connection; the run that started it removes it, and this is for one that died
 _PATIENCE_S = 120.0  # with a receiver that takes nothing
 _PATH = re.compile(r"/v2/([a-z0-9/]{1,100})/(manifests|blobs)/([A-Za-z0-9:]{1,80})")
 _RANGE = re.compile(r"bytes=([0-9]{1,18})-")
@@ -108,22 +108,20 @@ class Server(socketserver.ForkingTCPServer):
         return bool(self.active_children)
 
 
-def serve(
-    offer: Offer, ready: Callable[[], None], idle_s: float = IDLE_S, clock: Callable[[], float] = time.monotonic
-) -> None:
-    """Returns when nobody has asked for ``idle_s``."""
+def serve(offer: Offer, ready: Callable[[], None]) -> None:
+    """Returns when nobody has asked for a quarter of an hour."""
     servers = [Server(address, offer) for address in offer.addresses]
     try:
         ready()
-        last = clock()
-        while clock() - last < idle_s:
-            asked, _none, _nothing = select.select(servers, [], [], min(5.0, idle_s))
+        last = time.monotonic()
+        while time.monotonic() - last < _IDLE_S:
+            asked, _none, _nothing = select.select(servers, [], [], 5.0)
             for server in servers:
                 if server in asked:
                     server.handle_request()
                 server.service_actions()  # collects the children that are done
             if asked or any(server.busy for server in servers):
-                last = clock()
+                last = time.monotonic()
     finally:
         for server in servers:
             server.socket.close()
