@@ -115,7 +115,7 @@ def serve(offer: Offer, ready: Callable[[], None]) -> None:
         ready()
         last = time.monotonic()
         while time.monotonic() - last < _IDLE_S:
-            asked, _none, _nothing = select.select(servers, [], [], 5.0)
+            asked, _none, _nothing = select.select(servers, [], [], min(5.0, _IDLE_S))
             for server in servers:
                 if server in asked:
                     server.handle_request()

@@ -419,10 +419,11 @@ def test_strangers_get_nothing(tmp_path):
         ask(port, "/v2/")
 
 
-def test_the_server_ends_when_nobody_asks():
+def test_the_server_ends_when_nobody_asks(monkeypatch):
+    monkeypatch.setattr(image_server, "_IDLE_S", 0.2)
     ready = []
     offer = image_blobs.Offer(free_port(), TOKEN, ("127.0.0.2",), ())
-    image_server.serve(offer, lambda: ready.append(True), 0.2)
+    image_server.serve(offer, lambda: ready.append(True))
     assert ready
 
 
