@@ -102,7 +102,7 @@ def spark(rank: int, cabled: Sequence[int] = (0,), **changes: Any) -> NodeInput:
 
 def linked(interfaces: Any, routes: Any) -> dict[str, Any]:
     """As the loader reads what a node says; None where it says nothing."""
-    made = Network.of_dict({"interfaces": interfaces, "routes": routes})
+    made = document.load_known(Network, {"interfaces": interfaces, "routes": routes})
     return {"interfaces": made.interfaces, "routes": made.routes}
 
 

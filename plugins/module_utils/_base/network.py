@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, kinds, strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, kinds, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
@@ -90,11 +90,6 @@ class Network:
     connection_source: Optional[kinds.Word] = None
     rdma_interfaces: list[kinds.Interface] = field(default_factory=list)
     kept: Optional[Kept] = None
-
-    @classmethod
-    def of_dict(cls, value: Any) -> Network:
-        """As the module ``node_info`` returns it; :class:`ValueError` says what does not fit."""
-        return document.load_known(cls, value)
 
 
 def network(machine: Machine, connection_host: str = "") -> Network:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Annotated, Any, Optional
+from typing import Any, Optional
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import (
     command,
@@ -73,8 +73,8 @@ class Look:
     busy: list[kinds.Words] = field(default_factory=list)  # units of the engine that run
     software: list[kinds.RdmaDevice] = field(default_factory=list)  # soft RoCE
     measured: kinds.WordOrEmpty = ""  # plan_hash of the fabric that was measured last
-    ports: list[Annotated[RdmaPort, RdmaPort.of_dict]] = field(default_factory=list)
-    gids: Optional[list[Annotated[Gid, Gid.of_dict]]] = None
+    ports: list[RdmaPort] = field(default_factory=list)
+    gids: Optional[list[Gid]] = None
 
 
 def look(_request: Nobody, _check: bool) -> Look:

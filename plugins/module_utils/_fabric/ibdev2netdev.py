@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, kinds, strict, sysfs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import kinds, strict, sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
 NVIDIA_NETWORK_VENDOR = "0x15b3"
@@ -35,6 +35,8 @@ def _address(value: Any) -> str:
 @dataclass(frozen=True)
 class PciFunction:
     """The PCI function under an RDMA device. Speeds are per lane in GT/s, widths in lanes; None: not told."""
+
+    PART = True  # what the module returns has what follows from these fields as well, as with the other classes here
 
     address: Annotated[str, _address]  # "0002:01:00.1"
     vendor: Optional[kinds.Word] = None  # "0x15b3"
@@ -62,13 +64,11 @@ class PciFunction:
         return {**asdict(self), "bandwidth_gbps": self.bandwidth_gbps}
 
 
-def _pci(value: Any) -> PciFunction:
-    return document.load_known(PciFunction, value)
-
-
 @dataclass(frozen=True)
 class RdmaPort:
     """One port of one RDMA device and the netdev that goes with it. None: this source does not tell."""
+
+    PART = True
 
     rdma_device: kinds.RdmaDevice
     port: kinds.Octet
@@ -94,7 +94,7 @@ class RdmaPort:
     sys_image_guid: Optional[kinds.Guid] = None
     part_id: Optional[kinds.Words] = None  # the tool's -v only
     description: Optional[kinds.Words] = None  # the tool's -v only
-    pci: Optional[Annotated[PciFunction, _pci]] = None
+    pci: Optional[PciFunction] = None
 
     @property
     def active(self) -> bool:
@@ -112,11 +112,6 @@ class RdmaPort:
     @property
     def pcie_path(self) -> str | None:
         return self.pci.path if self.pci else None
-
-    @classmethod
-    def of_dict(cls, entry: Any) -> RdmaPort:
-        """An entry as the module ``ibdev2netdev`` returns it; :class:`ValueError` says what does not fit."""
-        return document.load_known(cls, entry)
 
 
 @dataclass(frozen=True)
@@ -149,18 +144,14 @@ class Cage:
         }
 
 
-def _devices(value: Any) -> tuple[RdmaPort, ...]:
-    if not isinstance(value, (list, tuple)):
-        raise ValueError(f"is {value!r:.60}, not a list")
-    return tuple(map(RdmaPort.of_dict, value))
-
-
 @dataclass(frozen=True)
 class Rdma:
     """The RDMA devices of a machine, as the module ``ibdev2netdev`` returns them. ``reason`` and ``message``: why there
     is none."""
 
-    devices: Annotated[tuple[RdmaPort, ...], _devices] = ()
+    PART = True
+
+    devices: tuple[RdmaPort, ...] = ()
     message: Optional[kinds.Words] = None
     reason: Optional[kinds.Word] = None
 
@@ -176,11 +167,6 @@ class Rdma:
     @property
     def cages(self) -> list[Cage]:
         return cages(self.devices)
-
-    @classmethod
-    def of_dict(cls, result: Any) -> Rdma:
-        """:class:`ValueError` says what does not fit; nothing has no devices."""
-        return document.load_known(cls, result or {})
 
 
 # --- sysfs -----------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Optional, Union
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, kinds, strict, sysfs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import kinds, strict, sysfs
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Rail
 
@@ -32,6 +32,8 @@ _MAPPED = "0000:0000:0000:0000:0000:ffff:"
 @dataclass(frozen=True)
 class Gid:
     """One entry of a GID table. ``gid`` is written in full, eight groups of four lower-case hex digits."""
+
+    PART = True
 
     device: kinds.RdmaDevice
     port: kinds.Octet
@@ -63,11 +65,6 @@ class Gid:
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "ipv4": self.ipv4}
-
-    @classmethod
-    def of_dict(cls, entry: Any) -> Gid:
-        """An entry as the module ``show_gids`` returns it; :class:`ValueError` says what does not fit."""
-        return document.load_known(cls, entry)
 
     def __str__(self) -> str:
         version = f"RoCE v{self.version}" if self.version else "version unknown"

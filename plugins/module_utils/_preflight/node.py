@@ -136,8 +136,8 @@ class Node:
     time: Optional[kinds.Number] = None  # of the machine, seconds since 1970
     clock_offset: Optional[kinds.Number] = None  # against the controller
     parts: tuple[kinds.Word, ...] = ()
-    rdma: Optional[Annotated[Rdma, Rdma.of_dict]] = None
-    gids: Optional[tuple[Annotated[Gid, Gid.of_dict], ...]] = None
+    rdma: Optional[Rdma] = None
+    gids: Optional[tuple[Gid, ...]] = None
     kernel_log: Optional[tuple[KernelLine, ...]] = None
     gpu: Optional[Cuda] = None
     clocks: Optional[Clocks] = None

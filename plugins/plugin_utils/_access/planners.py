@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.discover import Candidate
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, ports, strict
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, document, ports, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import Network
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document
@@ -209,7 +209,7 @@ def _ports(plan: plan_document.NodePlan, ray_port: int, dashboard_port: int) -> 
 
 def managed_at(options: Options) -> dict[str, Any]:
     try:
-        network = Network.of_dict(options["network"])
+        network = document.load_known(Network, options["network"])
     except ValueError as exc:
         raise SparkError(f"the network of this machine {exc}", options["host"], calls.REMEDY) from exc
     chosen = management.choose(options["host"], network, options["setting"])

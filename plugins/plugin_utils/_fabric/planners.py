@@ -12,7 +12,7 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import ipv4
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.document import plain
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.document import load_known, plain
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors, refusal, warnings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import Network
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.bandwidth import Part
@@ -172,7 +172,7 @@ def _shown(made: Plan) -> dict[str, Any]:
 
 
 def _gids(value: Any, _host: str) -> list[Gid] | None:
-    return None if value is None else [Gid.of_dict(one) for one in value]
+    return None if value is None else [load_known(Gid, gid) for gid in value]
 
 
 def _pings(value: Any, host: str) -> Any:

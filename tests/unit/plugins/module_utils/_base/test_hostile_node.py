@@ -26,7 +26,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import apply
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Cable
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import Rdma, RdmaPort
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import node
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support import capture
@@ -38,11 +37,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import doctor
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import planners as verdict
 from engine_plans import PLAN
-from fabric_inputs import half
 from fabric_rates import fabric as facts_of
 from ssh_keys import ssh_key
 from status_documents import said as status_said
-from sysfs_tree import gid_of
 
 LIAR = "spark2"
 LIES: tuple[Any, ...] = (
@@ -69,7 +66,6 @@ TRUE: tuple[Any, ...] = (
 )
 FILE = manifest.File("config.json", 2, "1" * 64, "2" * 40)
 OF_PARSERS: Mapping[Any, Any] = {
-    Rdma.of_dict: document.plain(Rdma((half(0, "0000"),), "x", "x")),
     left_out: None,
     capture.unpacked: capture.pack({"nvidia_smi": "GB10\nx"}),
     kept_plan.plan_or_none: None,
@@ -77,8 +73,6 @@ OF_PARSERS: Mapping[Any, Any] = {
     apply._fact: replace(
         facts_of(1)["spark1"], cables=(Cable(0, "probe", switch="sw1"),), environment={"NCCL_DEBUG": "WARN"}
     ).as_dict(),
-    RdmaPort.of_dict: document.plain(half(0, "0000")),
-    Gid.of_dict: document.plain(Gid("rocep1s0f0", 1, 3, gid_of("192.0.2.1"), 2, "enp1s0f0np0")),
 }
 
 
@@ -205,8 +199,8 @@ READ: Mapping[Any, Any] = {
     plan_document.read: PLAN.as_dict(),
     verdict._plan: PLAN.as_dict(),
     access._in_words: {"msg": "x"},
-    fabric.NODE["rdma"]: OF_PARSERS[Rdma.of_dict],
-    fabric._gids: [OF_PARSERS[Gid.of_dict]],
+    fabric._gids: [sample(Gid, "")],
+    fabric._pings: sample(answer_type("pings"), ""),
     qos._read: sample(qos.Qos, ""),
     doctor.read_observation: sample(answer_type("observation"), ""),
     cluster.read: status_said(),

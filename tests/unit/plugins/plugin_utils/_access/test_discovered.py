@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.discover import Candidate, parse_avahi
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.hardware import Hardware
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import Network
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Node
@@ -32,7 +33,7 @@ def heard() -> list[Candidate]:
 def node(name: str, gb10: bool = True) -> Node:
     interfaces = [{"name": dev, "addresses": [{"address": address}]} for dev, address in PLACES[name].items()]
     network = {"interfaces": interfaces, "default_gateway": {"address": "192.168.1.1", "interface": "enP7s7"}}
-    return Node(machine_id=f"id-{name}", network=Network.of_dict(network), machine=Hardware(is_gb10=gb10))
+    return Node(machine_id=f"id-{name}", network=document.load_known(Network, network), machine=Hardware(is_gb10=gb10))
 
 
 def test_two_machines_with_five_addresses_are_two() -> None:

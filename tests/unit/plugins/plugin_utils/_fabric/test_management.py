@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._access.node import Look
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import Network
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import Rdma
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import plan as access_plan
@@ -74,7 +75,7 @@ def network(text: str, *defaults: tuple[str, int], **changes: Any) -> dict[str, 
 
 
 def choose(host: str, found: Mapping[str, Any], setting: str = "") -> management.Management:
-    return management.choose(host, Network.of_dict(found), setting)
+    return management.choose(host, document.load_known(Network, found), setting)
 
 
 def session(address: str, interface: str) -> dict[str, Any]:
@@ -134,7 +135,10 @@ def test_the_session_changes_nothing(one: dict[str, Any], other: dict[str, Any])
 def planned(found: Mapping[str, Any]) -> tuple[Any, Any]:
     findings: list[Any] = []
     text = HEAD.replace("10.0.1.60", "10.0.1.61").replace(".10/24", ".11/24")
-    networks = {"spark1": Network.of_dict(found), "spark2": Network.of_dict(network(text, ("enP7s7", 100)))}
+    networks = {
+        "spark1": document.load_known(Network, found),
+        "spark2": document.load_known(Network, network(text, ("enP7s7", 100))),
+    }
     raw = {
         host: {"rank": rank, "network": seen, "rdma": Rdma(tuple(spark_ports())), "cages": "auto"}
         for rank, (host, seen) in enumerate(networks.items())
@@ -283,7 +287,7 @@ def test_nothing_that_fits_is_refused(found: Mapping[str, Any], told: str) -> No
 def test_the_ports_of_the_fabric() -> None:
     """By name and by RDMA device; with a VLAN, a bridge or a bond over them."""
     found = network(PLAIN.replace("enp1s0f0np0", "rail0"), rdma_interfaces=["rail0"])
-    assert management.fabric_ports(Network.of_dict(found)) == {"rail0", "enP2p1s0f0np0"}
+    assert management.fabric_ports(document.load_known(Network, found)) == {"rail0", "enP2p1s0f0np0"}
     vlan = {"name": "rail0.7", "kind": "vlan", "link": "rail0", "addresses": [{"address": "10.7.0.1", "prefix": 24}]}
     found["interfaces"] = [vlan, *found["interfaces"]]
     assert choose("spark1", {**found, "routes": [{"dst": "default", "dev": "rail0.7"}]}).interface == "enP7s7"

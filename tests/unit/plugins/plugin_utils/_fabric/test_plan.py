@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import Network
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.arp import Holder
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import dump, load
@@ -342,7 +343,7 @@ def raw(**changes: Any) -> dict[str, Any]:
     }
     return {
         "rank": 1,
-        "network": Network.of_dict(network),
+        "network": document.load_known(Network, network),
         "rdma": Rdma(tuple(spark_ports())),
         "cages": "auto",
         **changes,
