@@ -30,6 +30,7 @@ class House:
         self.place = place
         self.active = "active"
         self.awake = "abc"
+        self.task = ""
         self.fates: dict[int, ProbeError | None] = {8081: None, 8000: None}
         self.asked: list[int] = []
         self.key = place / "probe.key"
@@ -42,6 +43,7 @@ class House:
 
     def ask(self, target: Target, question: Question) -> Answer:
         self.asked.append(target.port)
+        self.task = target.task
         assert target.model == "tiny" and question.max_tokens == 1
         assert target.key == ("engine" if target.port == 8000 else "key-of-the-probe")
         fate = self.fates[target.port]
@@ -49,13 +51,12 @@ class House:
             raise fate
         return Answer("tiny", "x", 1, 0.1, 0.1, 10.0)
 
-    def probe(self) -> str:
+    def probe(self, task: str = "generate") -> str:
         def systemctl(_argv: object) -> Completed:
             return Completed(0, f"LoadState=loaded\nActiveState={self.active}\nSubState=sub\n")
 
-        gateway = Gateway(
-            "tiny", str(self.place / "gateway.json"), Machine("/", systemctl), self.ask, lambda: self.awake
-        )
+        place, machine = str(self.place / "gateway.json"), Machine("/", systemctl)
+        gateway = Gateway("tiny", place, machine, self.ask, lambda: self.awake, task=task)
         return gateway.probe(lambda: ENGINE, Question(max_tokens=1))
 
 
@@ -72,19 +73,9 @@ def test_the_way_of_the_users_is_asked_alone(house: House) -> None:
     assert house.probe() == "" and house.asked == [8081]
 
 
-def test_it_is_asked_for_what_the_engine_gives(tmp_path: Path) -> None:
-    house, tasks = House(tmp_path), []
-
-    def ask(target: Target, question: Question) -> Answer:
-        tasks.append(target.task)
-        return house.ask(target, question)
-
-    def systemctl(_argv: object) -> Completed:
-        return Completed(0, "LoadState=loaded\nActiveState=active\nSubState=running\n")
-
-    gateway = Gateway("tiny", str(tmp_path / "gateway.json"), Machine("/", systemctl), ask, lambda: "abc", task="embed")
-    gateway.probe(lambda: ENGINE, Question(max_tokens=1))
-    assert tasks == ["embed"]
+def test_it_is_asked_for_what_the_engine_gives(house: House) -> None:
+    house.probe(task="embed")
+    assert house.task == "embed"
 
 
 def test_without_a_gateway_the_engine_is_asked(house: House) -> None:
