@@ -235,6 +235,7 @@ def answers(node: Node) -> Callable[[Sequence[str]], Completed]:
         ("ip", "-j", "-d", "addr"): json.dumps(interfaces),
         ("ip", "-j", "route"): json.dumps([{"dst": "default", "gateway": "198.51.100.1", "dev": "enP7s7"}]),
         ("journalctl",): node.journal,
+        (sys.executable, "-I"): node.cuda,
         ("systemctl", "show"): units or "LoadState=not-found\nActiveState=inactive\n",
     }
 
@@ -290,7 +291,7 @@ def _read(_key: str, box: Box) -> str:
             now=lambda: 1000.0 + node.skew_s,
         )
         asked = node_info.Request(parts=PARTS, units=["lldpad.service"], controller_time=1000.0)
-        found = node_info.shown(node_info.gather(asked, machine, lambda _argv: Completed(0, node.cuda)))
+        found = node_info.shown(node_info.gather(asked, machine))
     # What is this machine's own and not of the tree.
     commands = {name: name for layer in preflight_machines.COMMANDS.values() for name in layer}
     return json.dumps({**found, "arch": "aarch64", "uid": 0, "commands": commands})

@@ -446,13 +446,13 @@ said(
 )
 said(
     "_base/gpu:clocks",
-    lambda text: here("_base/gpu:clocks")(tool(text)),
+    lambda text: here("_base/gpu:clocks")(machine(text)),
     "5.20, 96, 71, 2405, 0x0000000000000000\n",
     refuses=(),
 )
 said(
     "_base/gpu:cuda",
-    lambda text: here("_base/gpu:cuda")(tool(text)),
+    lambda text: here("_base/gpu:cuda")(machine(text)),
     "answer 0 CUDA_SUCCESS\n",
     "absent libcuda.so.1\n",
     refuses=(),

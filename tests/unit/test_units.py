@@ -67,8 +67,7 @@ def all_units():
     for runtime in ("venv", "container"):
         settings = web_ui.Settings(runtime=runtime, image=f"ghcr.io/open-webui/open-webui@sha256:{'a' * 64}")
         made |= {
-            f"{runtime}: {path}": text
-            for path, text in web_ui.make(settings, web_ui.Gateway(8081), "").files.items()
+            f"{runtime}: {path}": text for path, text in web_ui.make(settings, web_ui.Gateway(8081), "").files.items()
         }
     for tls in ("own_ca", "off"):
         wanted = GatewaySettings(("192.0.2.1",), (Engine("chat", "tiny"),), tls=tls)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import TIMED_OUT, Runner, run
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import TIMED_OUT, Completed, run
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import printable
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Count, Flag, Number, Whole, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
@@ -104,10 +104,13 @@ def model(machine: Machine) -> str | None:
     return lines[0] if lines and "No devices" not in lines[0] else None
 
 
-def cuda(runner: Runner | None = None) -> Cuda:
+def _asked(machine: Machine, argv: Sequence[str]) -> Completed:
+    return run(argv, ASK_S) if machine.runner is run else machine.runner(argv)
+
+
+def cuda(machine: Machine) -> Cuda:
     """In a process of its own."""
-    argv = [sys.executable, "-I", "-c", _CU_INIT]
-    done = runner(argv) if runner else run(argv, ASK_S)
+    done = _asked(machine, [sys.executable, "-I", "-c", _CU_INIT])
     words = done.out.split(None, 2)
     if done.rc == TIMED_OUT:
         return Cuda(True, False, message="cuInit gives no answer")
@@ -120,10 +123,9 @@ def cuda(runner: Runner | None = None) -> Cuda:
     return Cuda(done.rc < 0, False if done.rc < 0 else None, message=done.complaint)
 
 
-def clocks(runner: Runner | None = None) -> Clocks | None:
+def clocks(machine: Machine) -> Clocks | None:
     """None where nvidia-smi does not tell."""
-    argv = ["nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"]
-    done = runner(argv) if runner else run(argv, ASK_S)
+    done = _asked(machine, ["nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"])
     first = (done.out.strip().splitlines() or [""])[0] if done.rc == 0 else ""
     words = [word.strip() for word in first.split(",")]
     if len(words) != len(_QUERY.split(",")) or not re.fullmatch(r"0x[0-9a-fA-F]{1,16}", words[-1]):

@@ -13,6 +13,7 @@ from typing import Optional
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import gpu
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.gpu import Clocks
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Count, Words
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import metrics
 
 EVERY_S = 10.0  # a look at the GPU takes 50 ms of a processor
@@ -42,7 +43,7 @@ class GpuSeen:
 class Gpu:
     """Looks at the GPU as long as the block runs."""
 
-    def __init__(self, look: Callable[[], Clocks | None] = gpu.clocks, every_s: float = EVERY_S):
+    def __init__(self, look: Callable[[], Clocks | None] = lambda: gpu.clocks(Machine()), every_s: float = EVERY_S):
         self._look, self._every_s = look, every_s
         self._seen: list[Clocks] = []
         self._end = threading.Event()

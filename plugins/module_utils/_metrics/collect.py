@@ -86,7 +86,7 @@ class Collector:
     """``gpu`` and ``gateway`` are replaced by tests."""
 
     machine: Machine = field(default_factory=Machine)
-    gpu: Callable[[], Clocks | None] = gpu.clocks
+    gpu: Callable[[Machine], Clocks | None] = gpu.clocks
     gateway: Callable[[], Mapping[str, int] | None] = gateway_status.connections
     said: dict[str, str] = field(default_factory=dict)  # what is wrong with a part
     nodes: dict[str, engine_rank.Node] = field(default_factory=dict)
@@ -132,7 +132,7 @@ class Collector:
 
     def of_gpu(self) -> Samples:
         """Nothing where there is no GPU; one that the driver has and nvidia-smi does not tell of is no GPU at rest."""
-        found = self.gpu()
+        found = self.gpu(self.machine)
         if found is None:
             if self.machine.names("/proc/driver/nvidia/gpus"):
                 raise SparkError("nvidia-smi does not tell how fast the GPU runs", "", "Try it by hand: nvidia-smi")

@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils import _settled
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, gpu, journal, listening, paths
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner, search_path
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import search_path
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.hardware import hardware, memory
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
@@ -31,6 +31,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import
     show_gids,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import Rdma
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import environments
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import (
@@ -64,8 +65,7 @@ class Request:
     controller_time: float | None = None
 
 
-def gather(request: Request, machine: Machine | None = None, gpu_runner: Runner | None = None) -> Node:
-    """All of it. Without ``gpu_runner`` the GPU is asked in a process of its own with a time limit."""
+def gather(request: Request, machine: Machine | None = None) -> Node:
     machine = machine or Machine()
     now = machine.now()
     uname = os.uname()
@@ -76,7 +76,7 @@ def gather(request: Request, machine: Machine | None = None, gpu_runner: Runner 
         kind = pool.submit(hardware, machine)
         states = pool.submit(units, machine, request.units)
         pythons = pool.submit(environments.interpreters, machine, request.interpreters, request.users)
-        extra = {name: pool.submit(read_part, machine, request, name, gpu_runner) for name in request.parts}
+        extra = {name: pool.submit(read_part, machine, request, name) for name in request.parts}
     return Node(
         hostname=machine.text("/proc/sys/kernel/hostname") or uname.nodename,
         machine=kind.result(),
@@ -125,27 +125,29 @@ def shown(node: Node) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name not in PARTS or name in node.parts}
 
 
-def read_part(machine: Machine, request: Request, name: str, gpu_runner: Runner | None = None) -> Any:
+def read_part(machine: Machine, request: Request, name: str) -> Any:
     """One of :data:`PARTS`."""
-    if name == "rdma":
-        return rdma(machine)
-    if name == "gids":
-        with contextlib.suppress(SparkError):
-            return tuple(show_gids.read(machine.sysfs))
-        return None
-    if name == "kernel_log":
-        return journal.errors(machine)
-    if name == "settled":
-        return _settled.gather(machine, engine_units(machine))
-    if name == "session":
-        return session(machine, management.read(machine, request.connection_host).connection_interface or "")
-    if name == "gpu":
-        return gpu.cuda(gpu_runner)
-    if name == "clocks":
-        return gpu.clocks(gpu_runner)
-    if name == "nccl":
-        return Nccl(environments.system_nccl(machine), environments.nccl_settings(machine, request.users))
-    raise SparkError(f"there is no part {name!r}", "node_info", f"The parts are: {', '.join(PARTS)}")
+    readers: dict[str, Callable[[], Any]] = {
+        "rdma": lambda: rdma(machine),
+        "gids": lambda: gids(machine),
+        "kernel_log": lambda: journal.errors(machine),
+        "settled": lambda: _settled.gather(machine, engine_units(machine)),
+        "session": lambda: session(
+            machine, management.read(machine, request.connection_host).connection_interface or ""
+        ),
+        "gpu": lambda: gpu.cuda(machine),
+        "clocks": lambda: gpu.clocks(machine),
+        "nccl": lambda: Nccl(environments.system_nccl(machine), environments.nccl_settings(machine, request.users)),
+    }
+    if name not in readers:
+        raise SparkError(f"there is no part {name!r}", "node_info", f"The parts are: {', '.join(PARTS)}")
+    return readers[name]()
+
+
+def gids(machine: Machine) -> tuple[Gid, ...] | None:
+    with contextlib.suppress(SparkError):
+        return tuple(show_gids.read(machine.sysfs))
+    return None
 
 
 def rdma(machine: Machine) -> Rdma:

@@ -30,7 +30,7 @@ def read(machine: Machine, ask: Ask = probe.metrics) -> Snapshot:
         at=machine.clock(),
         memory=hardware.memory(machine),
         load=_load(machine),
-        clocks=gpu.clocks(machine.runner),
+        clocks=gpu.clocks(machine),
         moved={rail.netdev: counters.both_ways(machine, rail) for rail in fact.rails} if fact else {},
         services=tuple(_services(machine, ask)),
     )

@@ -29,6 +29,8 @@ NICS = (
     Nic("enP2p1s0f0np0", "roceP2p1s0f0", "0002:01:00.0", 0, 1, 4),
     Nic("enP2p1s0f1np1", "roceP2p1s0f1", "0002:01:00.1", 1, 1, 5),
 )
+
+
 def mac(node: int, offset: int) -> str:
     """48:21:0b is NVIDIA's prefix as seen on Sparks. Equal in every lab: fixtures and captures stay comparable."""
     return f"48:21:0b:96:{node:02x}:{0xC0 + offset:02x}"

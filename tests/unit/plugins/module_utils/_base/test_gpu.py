@@ -9,6 +9,7 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import gpu
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.gpu import Clocks
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 
 
 @pytest.mark.parametrize(
@@ -25,12 +26,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.gpu impo
     ],
 )
 def test_cuda(done, expected):
-    found = gpu.cuda(lambda argv: done)
+    found = gpu.cuda(Machine(runner=lambda argv: done))
     assert (found.checked, found.ok, found.code, found.message) == expected
 
 
 def test_the_program_that_asks_cuda_runs():
-    found = gpu.cuda()
+    found = gpu.cuda(Machine())
     assert found.ok if found.checked else "libcuda.so.1" in found.message
 
 
@@ -83,5 +84,5 @@ HOT = ("software thermal slowdown", "hardware thermal slowdown")
     ],
 )
 def test_how_fast_the_gpu_runs(printed, expected):
-    assert gpu.clocks(lambda argv: Completed(0, printed)) == expected
-    assert gpu.clocks(lambda argv: Completed(1)) is None
+    assert gpu.clocks(Machine(runner=lambda argv: Completed(0, printed))) == expected
+    assert gpu.clocks(Machine(runner=lambda argv: Completed(1))) is None

@@ -57,7 +57,7 @@ class Node(Spark):
 
     def new(self, **parts):
         machine = Machine(str(self.root), self.run, clock=lambda: 50.0)
-        return Collector(machine, **{"gpu": lambda: GPU, "gateway": lambda: None, **parts})
+        return Collector(machine, **{"gpu": lambda _machine: GPU, "gateway": lambda: None, **parts})
 
     def lines(self):
         return [line for line in self.collector.all().splitlines() if not line.startswith("#")]
@@ -140,7 +140,7 @@ def test_a_part_that_fails_is_said_once(node, capsys):
 
 
 def test_a_machine_without_anything_of_ours_tells_what_it_has(tmp_path):
-    found = Collector(Machine(str(tmp_path), lambda _argv: Completed(127)), gpu=lambda: None).all()
+    found = Collector(Machine(str(tmp_path), lambda _argv: Completed(127)), gpu=lambda _machine: None).all()
     names = {line.partition(" ")[0].partition("{")[0] for line in found.splitlines() if not line.startswith("#")}
     assert names == {
         "sparkmatrix_metrics_part_ok",
@@ -153,7 +153,7 @@ def test_a_gpu_and_a_plan_that_nobody_can_read_are_no_gpu_and_no_plan(node):
     """Without a word their warnings would end."""
     node.write("proc/driver/nvidia/gpus/000f:01:00.0/information", "Model: NVIDIA GB10\n")
     node.write(f"{kept_plan.DIRECTORY}/current.json", "{}")
-    lines = node.new(gpu=lambda: None).all().splitlines()
+    lines = node.new(gpu=lambda _machine: None).all().splitlines()
     assert {one for one in lines if one.endswith(" 0") and "part_ok" in one} == {
         'sparkmatrix_metrics_part_ok{part="gpu"} 0',
         'sparkmatrix_metrics_part_ok{part="models"} 0',

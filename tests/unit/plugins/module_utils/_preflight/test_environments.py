@@ -89,7 +89,7 @@ def test_nccl_settings(tmp_path):
 def test_parts_of_node_info(sysfs):
     sysfs.spark(cabled={0}).address("rocep1s0f0", 2, "192.168.100.10", "enp1s0f0np0")
     silent = Machine(root=str(sysfs.root.parent), runner=lambda argv: Completed(127))
-    node = ni.gather(ni.Request(parts=PARTS, users=["root"]), silent, lambda argv: Completed(1))
+    node = ni.gather(ni.Request(parts=PARTS, users=["root"]), silent)
     assert {cage.cage: cage.cabled for cage in node.rdma.cages} == {0: True, 1: False}
     assert node.rdma.reason is None
     assert [(gid.index, gid.ipv4) for gid in node.gids if gid.ipv4] == [(2, "192.168.100.10"), (3, "192.168.100.10")]
