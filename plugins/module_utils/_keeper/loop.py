@@ -31,28 +31,14 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import Report, UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import (
+    decide,
     gateway_probe,
     missing_ranks,
     progress,
     start_times,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers as keeper_peers
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import (
-    LOADING_GONE_S,
-    Member,
-    Policy,
-    Verdict,
-    View,
-    changed_settings,
-    dead_sentence,
-    fingerprint,
-    gone,
-    judge,
-    missing,
-    outdated,
-    resume,
-    short_of_memory,
-)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import Member, Policy, Verdict, View
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.prober import Prober
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import Pulse, hold
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import (
@@ -153,7 +139,7 @@ class Keeper:
         parts = self.parts
         before = parts.store.begin(parts.boot)
         self.settings_before = before.settings
-        self.policy, remark = resume(self.settings, before, parts.boot)
+        self.policy, remark = decide.resume(self.settings, before, parts.boot)
         self.start_wall = parts.wall()
         if self.policy.gave_up:
             return self.give_up(self.policy.gave_up)
@@ -168,7 +154,7 @@ class Keeper:
             self.wait_for_members()
             trouble: Verdict | None = None
             members = self.members()
-            stale = outdated(members)
+            stale = decide.outdated(members)
             if not stale:
                 self.settings_before = parts.settings()
             elif not anew:
@@ -194,7 +180,7 @@ class Keeper:
         # Before the history: whoever reads there that it broke must not read beside it that it serves.
         self.enter("stopping", reason, start_since="")
         # A start that fails while a node goes away says nothing about the engine.
-        absent = trouble.kind == "start" and missing(self.members(ping=True))
+        absent = trouble.kind == "start" and decide.missing(self.members(ping=True))
         if not trouble.planned and not absent:
             self.policy.failed()
         self.note("watchdog" if stopped_for else trouble.kind, reason, trouble.host)
@@ -205,7 +191,7 @@ class Keeper:
 
     def named(self, trouble: Verdict) -> str:
         """The reason; of another configuration also what is another."""
-        changed = changed_settings(self.settings_before, self.parts.settings()) if trouble.planned else ""
+        changed = decide.changed_settings(self.settings_before, self.parts.settings()) if trouble.planned else ""
         return f"{changed}: {trouble.reason}" if changed else trouble.reason
 
     def watchdog(self, host: str) -> str:
@@ -251,7 +237,7 @@ class Keeper:
         # An engine that answers nothing makes whoever asks wait; a rank that is gone decides without its counters.
         if not missed and now - self.metrics_at >= METRICS_S:
             self.metrics_at = now
-            found = fingerprint(parts.metrics())
+            found = decide.fingerprint(parts.metrics())
             if found and found != self.progress:
                 self.progress, self.progress_at = found, now
         self.progress_at = max(self.progress_at, prober.ok_at or 0.0)
@@ -262,7 +248,7 @@ class Keeper:
     def wait_for_members(self) -> None:
         """For as long as it takes: a node that is off, or a cable that is out, burns no start."""
         while True:
-            absent = missing(self.members(ping=True))
+            absent = decide.missing(self.members(ping=True))
             if not absent:
                 return
             self.enter("waiting", "; ".join(absent))
@@ -335,7 +321,7 @@ class Keeper:
     def wait_for_memory(self) -> str:
         deadline = self.parts.clock() + self.settings.memory_wait_s
         while True:
-            short = short_of_memory(self.members(), self.parts.budget)
+            short = decide.short_of_memory(self.members(), self.parts.budget)
             if not short:
                 return ""
             self.enter("memory", "; ".join(short))
@@ -412,7 +398,7 @@ class Keeper:
     def failed_start(self, members: Sequence[Member], began: float) -> Verdict | None:
         """Why no token will come, although all units run."""
         now = self.parts.clock()
-        missed = gone(now, self.watched.see(members, now), LOADING_GONE_S, "start")
+        missed = decide.gone(now, self.watched.see(members, now), decide.LOADING_GONE_S, "start")
         if missed:
             return missed
         if now - began > self.settings.ready_s:
@@ -438,7 +424,7 @@ class Keeper:
         return f"{words or 'the ranks run'}; last probe: {self.parts.prober.problem or 'none yet'}"
 
     def dead(self, member: Member, name: str) -> str:
-        sentence = dead_sentence(member, name)
+        sentence = decide.dead_sentence(member, name)
         if member.host == self.parts.nodes[0].host:
             return f"{sentence}. {self.parts.explain(name, member.units[name].invocation)}"
         why = member.units[name].why
@@ -454,7 +440,7 @@ class Keeper:
             parts.store.recovered(began - self.broke_at, parts.say)
             self.broke_at = None
         while True:
-            verdict = judge(self.settings, parts.clock(), self.view(), self.started)
+            verdict = decide.judge(self.settings, parts.clock(), self.view(), self.started)
             if verdict is not None:
                 return verdict
             served = parts.clock() - began

@@ -23,15 +23,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds im
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import (
-    POLL_S,
-    Answer,
-    ProbeError,
-    Question,
-    Target,
-    ask,
-    refused,
-)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import Answer, ProbeError, Question
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import traffic
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.status import SERVING, elapsed
@@ -107,12 +99,12 @@ class Request:
         return Question(self.prompt, self.max_tokens, self.timeout)
 
     @property
-    def target(self) -> Target:
+    def target(self) -> probe.Target:
         """Read for each attempt: the key file may be written while the unit starts."""
         if self.description:
             return probe.target_of(probe.read_config(self.description))
         key = probe.read_key(self.key_file) if self.key_file else ""
-        return Target(self.host, self.port, self.model, key, self.task)
+        return probe.Target(self.host, self.port, self.model, key, self.task)
 
 
 @dataclass
@@ -141,7 +133,7 @@ def answer(request: Request, check: bool) -> Answered:
     """In check mode an engine that does not answer is no failure, since an earlier task would have started it."""
     made = Answered()
     try:
-        found = ask(request.target, request.question) if check else _answered(request, made)
+        found = probe.ask(request.target, request.question) if check else _answered(request, made)
         if isinstance(found, Part):
             return Answered(waiting=found)
         target = request.target
@@ -194,7 +186,7 @@ def _waited(request: Request) -> Answer | Part:
     return probe.wait_ready(lambda: request.target, request.question, request.watched, timeout, Machine())
 
 
-def _refused(target: Target, unit: str) -> int:
+def _refused(target: probe.Target, unit: str) -> int:
     """How a wrong key is refused."""
     got = probe.status_without_access(target)
     if got not in REFUSED:
@@ -204,7 +196,7 @@ def _refused(target: Target, unit: str) -> int:
 
 
 def wait_ready(
-    target: Callable[[], Target],
+    target: Callable[[], probe.Target],
     question: Question,
     timeout_s: float,
     *,
@@ -235,7 +227,7 @@ def wait_ready(
         # An engine that answers before the keeper is content may be the one that is about to be replaced.
         if state.phase == SERVING and state.pid == machine.unit(unit).main_pid:
             try:
-                return ask(target(), replace(question, timeout_s=min(question.timeout_s, left)), clock)
+                return probe.ask(target(), replace(question, timeout_s=min(question.timeout_s, left)), clock)
             except ProbeError as exc:
                 last = exc
         if state.failures > first:
@@ -243,7 +235,7 @@ def wait_ready(
         if not machine.works("systemctl", "is-active", "--quiet", unit):
             raise SparkError("the keeper of the engine does not run", unit, _why(state))
         if last.status in FINAL:
-            raise SparkError(last.found, last.where, refused(last.status, Names(instance).unit)) from last
+            raise SparkError(last.found, last.where, probe.refused(last.status, Names(instance).unit)) from last
         if clock() - complete_at >= MISSING_S:
             found = f"the keeper has waited for {MISSING_S:g} s, and goes on: {state.detail}"
             raise SparkError(found, unit, _REMEDY) from last
@@ -251,7 +243,7 @@ def wait_ready(
             raise SparkError(f"no token within {limit_s:g} s; last: {last.found}", last.where, _REMEDY) from last
         if part_s and clock() - entered >= part_s:
             return Part(_words(state, limit_s, machine.now()), clock() - began, clock() - complete_at, first)
-        machine.sleep(POLL_S)
+        machine.sleep(probe.POLL_S)
 
 
 def _words(state: State, limit_s: float, now: float) -> str:

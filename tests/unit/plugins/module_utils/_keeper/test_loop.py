@@ -870,7 +870,7 @@ def test_status_tells_how_long(tmp_path, cluster):
 class Waiting:
     def __init__(self, tmp_path, monkeypatch, answers):
         self.store, self.now, self.answers = Store(str(tmp_path)), 0.0, answers
-        monkeypatch.setattr(keeper_wait, "ask", self.ask)
+        monkeypatch.setattr(keeper_wait.probe, "ask", self.ask)
         self.states = []
 
     def ask(self, *_args):
