@@ -47,7 +47,7 @@ def _rdma_look(_request: Mapping[str, Any], task_vars: Mapping[str, Any] | None)
 
 
 def _peer(request: Mapping[str, Any], task_vars: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """``found``: of the account that nobody has named otherwise (:func:`_settled.peer`)."""
+    """``found``: of the account that nobody has named otherwise (``peer`` of ``_settled.py``)."""
     asked: peer.Request = calls.load_request("peer", request)
     found = table(task_vars, "peer")
     if not found.get("public_key") or asked != peer.Request() or not unchanged(task_vars, ACCESS, FABRIC):
