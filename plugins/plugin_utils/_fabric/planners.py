@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, ports
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import ipv4
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.document import load_known, plain
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import errors, refusal, warnings
@@ -24,6 +24,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact i
     require_applied,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import Rdma
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ping import Pinged
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import FAIL, WARN
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import (
@@ -61,6 +62,7 @@ NODE = {
 }
 TAKEN_BACK = "The configuration of before this run is active again."
 NOTHING_CHANGED = "This run had changed no interface, so nothing was taken back."
+PINGS = reader_of(Pinged)  # nothing where nobody has pinged
 FACTS = {"type": "dict", "required": True}  # per host the fabric fact, as the planner fabric returns it
 
 
@@ -175,11 +177,6 @@ def _gids(value: Any, _host: str) -> list[Gid] | None:
     return None if value is None else [load_known(Gid, gid) for gid in value]
 
 
-def _pings(value: Any, host: str) -> Any:
-    """Nothing where nobody has pinged."""
-    return calls.read("pings", value or {}, host)
-
-
 def schedule(options: Options) -> dict[str, Any]:
     facts = {host: require_applied(fact) for host, fact in options["facts"].items()}
     claims = {host: ownership.of_fact(fact) for host, fact in facts.items()}
@@ -254,7 +251,7 @@ PLANNERS = {
             "export_gid_index": {"type": "bool", "default": False},
             "macs": {"type": "list", "elements": "str", "default": []},
         },
-        gathered={"pings": _pings, "tables": {"gids": _gids}},
+        gathered={"pings": PINGS, "tables": {"gids": _gids}},
     ),
     "fabric_publish": Planner(
         publish,
@@ -280,7 +277,7 @@ PLANNERS = {
             "facts": load,
             "looks": "rdma_look",
             "measured": ["rdma_rates"],
-            "pings": _pings,
+            "pings": PINGS,
         },
     ),
 }
