@@ -15,8 +15,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import importing, look
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import File, Manifest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.receive import (
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.from_controller import (
     BEGIN,
     END,
     TAKE,
@@ -24,6 +23,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.rec
     Pieces,
     Told,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import File, Manifest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.work import AGAIN, Result
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import (
     document,

@@ -15,6 +15,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._bench import planners as bench
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import planners as engine
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import planners as fabric
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._firewall import planners as firewall
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._gateway import planners as gateway
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._metrics import planners as metrics
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._nccl import planners as nccl
@@ -29,6 +30,7 @@ PLANNERS: Mapping[str, Planner] = {
     **access.PLANNERS,
     **artifacts.PLANNERS,
     **fabric.PLANNERS,
+    **firewall.PLANNERS,
     **qos.PLANNERS,
     **os_.PLANNERS,
     **engine.PLANNERS,

@@ -61,16 +61,8 @@ from ansible.plugins.callback import CallbackBase
 from ansible.plugins.callback.default import CallbackModule as DefaultCallback
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import progress, workers
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import commands, log, page, verbs
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import colours, commands, log, page, verbs
 
-COLOURS = {
-    page.CHANGED: C.COLOR_CHANGED,
-    page.FAILED: C.COLOR_ERROR,
-    page.WARNING: C.COLOR_WARN,
-    page.HEADING: "bright blue",  # readable on dark and light terminals
-    page.ADDED: C.COLOR_DIFF_ADD,
-    page.REMOVED: C.COLOR_DIFF_REMOVE,
-}
 DEBUG = ("debug", "ansible.builtin.debug", "ansible.legacy.debug")
 PAUSE = ("pause", "ansible.builtin.pause", "ansible.legacy.pause")
 # About a folder of its own on a machine, in the log only.
@@ -314,7 +306,7 @@ class CallbackModule(CallbackBase):
         for line in lines[-1:] if self._plain else lines:
             said = line.text if line.kind in (page.ADDED, page.REMOVED) else self._commands.whole(line.text)
             for text in page.folded(strict.harmless(said), width if line.fold else sys.maxsize):
-                self._display.display(text, color=COLOURS.get(line.kind))
+                self._display.display(text, color=colours.COLOURS.get(line.kind))
         sys.stdout.flush()
 
     def _wipe(self) -> None:

@@ -21,7 +21,7 @@ COMMANDS: Mapping[str, str] = {
     "access-restore": "_access.rollback",
     "artifacts": "_artifacts.program",
     "ask": "_status.question",
-    "drift": "_verdict.drifting",
+    "drift": "_verdict.drift",
     "drop-caches": "_os.drop_caches",
     "env": "_status.endpoint",
     "evict": "_os.evict_page_cache",

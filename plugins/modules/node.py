@@ -85,10 +85,10 @@ def carried() -> None:
         node,
     )
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import (  # noqa: F401
+        from_node,
         image_copy,
         inputs,
         look,
-        pull,
         work,
     )
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._bench import serving  # noqa: F401

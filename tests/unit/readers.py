@@ -458,10 +458,10 @@ said(
     refuses=(),
 )
 said(
-    "_verdict/drifting:read",
-    lambda text: here("_verdict/drifting:read")("spark1", text),
-    here("_verdict/drifting:Node")(
-        "spark1", (here("_verdict/drifting:Drift")("spark1", "wrong_mtu", "x"),), {"driver": "1"}
+    "_verdict/drift:read",
+    lambda text: here("_verdict/drift:read")("spark1", text),
+    here("_verdict/drift:Node")(
+        "spark1", (here("_verdict/drift:Drift")("spark1", "wrong_mtu", "x"),), {"driver": "1"}
     ).as_text(),
 )
 said(

@@ -73,8 +73,8 @@ OURS = "a file of this collection"
 NOT_REACHED = {
     "module_utils/_artifacts/image_server.py:run": "a file of root that a run has just written",
     "module_utils/_engine/nosuid.py:_noted": "what root has written",
-    "module_utils/_artifacts/receive.py:run": "what this collection has sent; its tests say what is refused",
-    "module_utils/_artifacts/receive.py:take": "the same",
+    "module_utils/_artifacts/from_controller.py:run": "what this collection has sent; its tests say what is refused",
+    "module_utils/_artifacts/from_controller.py:take": "the same",
     "action/artifacts_send.py:_node": "its tests have a node that answers otherwise",
     "plugin_utils/_engine/option_tables.py:document": OURS,
     "module_utils/_web_ui/data.py:unpack": "its tests have archives",

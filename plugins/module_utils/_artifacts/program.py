@@ -8,7 +8,7 @@ import argparse
 import json
 import sys
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import pull, receive, work
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import from_controller, from_node, work
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
@@ -19,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     actions.add_parser("work", help="do what Ansible has left in a file; started by Ansible")
     actions.add_parser("serve", help="let another node read the model that is offered; for sparkmatrix-node peer")
-    receive.configure(actions.add_parser("receive", help="take a model that Ansible sends; started by Ansible"))
+    from_controller.configure(actions.add_parser("receive", help="take a model that Ansible sends; started by Ansible"))
     one = actions.add_parser("status", help="how far the work on a model on this node is")
     one.add_argument("--json", action="store_true", help="for programs")
 
@@ -30,9 +30,9 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.action == "status":
             return _status(arguments.json)
         if arguments.action == "serve":
-            pull.give_way()
-            pull.serve()
-        return receive.run(arguments) if arguments.action == "receive" else work.run()
+            from_node.give_way()
+            from_node.serve()
+        return from_controller.run(arguments) if arguments.action == "receive" else work.run()
     except SparkError as exc:
         sys.stderr.write(f"{exc}\n")
         return 1

@@ -22,9 +22,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts imp
     archive,
     check,
     folders,
+    from_node,
     hub,
     importing,
-    pull,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import manifest as manifests
@@ -54,7 +54,7 @@ AGAIN = "Run it again: it goes on where this ended"
 SANDBOX = (*unit_sandbox.ANY, "ProtectSystem=full", "ProtectHome=read-only")
 # An engine that serves meanwhile keeps at least 90 % of its rate, also where it has all cores in use
 # (tests/bench/beside_engine.py), and its memory. The weight is for machines on which units have cgroups of their own.
-ASIDE = (f"Nice={pull.NICE}", "CPUWeight=4", "OOMScoreAdjust=500")
+ASIDE = (f"Nice={from_node.NICE}", "CPUWeight=4", "OOMScoreAdjust=500")
 _TELL_S = 1.0
 _POLL_S = 0.5
 _MOST_NOTES = 50
@@ -220,9 +220,9 @@ def _copy(work: Work, cache: Cache, teller: Teller) -> Result:
     files = lacking(cache, of, teller)
     size = sum(file.size for file in files)
     teller.phase("copying", size)
-    way = pull.Way(work.host, work.addresses, work.rate)
+    way = from_node.Way(work.host, work.addresses, work.rate)
     with alone():
-        came = pull.pull(cache, of, files, way, tell=lambda done: teller.at(done, size), note=teller.note)
+        came = from_node.pull(cache, of, files, way, tell=lambda done: teller.at(done, size), note=teller.note)
     changed = caches.place(cache, of, refs_of(of, work.ref))
     return Result(of.revision, of.digest, changed, {work.host: came} if came else {})
 

@@ -40,7 +40,7 @@ CALLS: Mapping[str, str] = {
     "kept_plan": "_engine.kept_plan:ensure",
     "model_listing": "_artifacts.look:listing",
     "model_manifest": "_artifacts.look:manifest",
-    "model_offer": "_artifacts.pull:offer",
+    "model_offer": "_artifacts.from_node:offer",
     "model_work": "_artifacts.work:ensure",
     "models": "_artifacts.look:models",
     "models_remove": "_artifacts.look:remove",

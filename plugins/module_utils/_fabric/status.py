@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, printable
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import drift, rollback, show_gids
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fabric_drift, rollback, show_gids
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import (
     FACT_PATH,
     FabricFact,
@@ -38,12 +38,12 @@ class Fabric:
     fact: FabricFact | None = None
     problem: str = ""
     now: Mapping[str, Effective] = field(default_factory=dict)
-    drifts: Sequence[drift.Drift] = ()
+    drifts: Sequence[fabric_drift.Drift] = ()
     filters: Sequence[str] = ()
     pending: str = ""
 
     @property
-    def drifted(self) -> list[drift.Drift]:
+    def drifted(self) -> list[fabric_drift.Drift]:
         """NCCL looks for the address, so an index that moved is no fault."""
         return [item for item in self.drifts if not item.harmless]
 
@@ -90,7 +90,7 @@ def read(machine: Machine, full: bool = True) -> Fabric:
             problem = f"{FACT_PATH} is not readable. Run the fabric layer: ansible-playbook site.yml --tags fabric"
     now = effective(machine)
     gids = show_gids.read(machine.sysfs) if fact and fact.transport == "rdma" else None
-    drifts = drift.drift(fact, now, gids) if fact else []
+    drifts = fabric_drift.drift(fact, now, gids) if fact else []
     more = (list(filters(machine)), pending(machine)) if full else ([], "")
     return Fabric(fact, problem, now, drifts, *more)
 

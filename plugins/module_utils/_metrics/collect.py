@@ -24,7 +24,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json, kept_plan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import counters, drift
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import counters, fabric_drift
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import status as fabric_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import Rail
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import Effective
@@ -163,7 +163,7 @@ class Collector:
             state = fabric.now.get(rail.netdev, Effective())
             yield Sample("sparkmatrix_half_up", state.up and state.carrier, half)
             yield Sample("sparkmatrix_half_mtu_bytes", state.mtu, half)
-            for kind in drift.KINDS:
+            for kind in fabric_drift.KINDS:
                 yield Sample("sparkmatrix_fabric_drift", (rail.netdev, kind) in drifted, {**half, "kind": kind})
             if fact.transport == "rdma":
                 yield from self.of_rdma(rail, half)

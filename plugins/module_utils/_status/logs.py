@@ -22,7 +22,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, printable
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import colours, every_node
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import every_node, word_colours
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support import capture
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.redaction import Redactor
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.secret_rules import (
@@ -148,7 +148,7 @@ def line(host: str, entry: Entry, colour: str = "") -> str:
     text = entry.text.rstrip().replace("\n", "\n    ")
     if not colour:
         return f"{at} {host} {entry.unit}: {text}"
-    return f"{at} {colour}{host} {entry.unit}\x1b[0m: {colours.paint(text)}"
+    return f"{at} {colour}{host} {entry.unit}\x1b[0m: {word_colours.paint(text)}"
 
 
 @dataclass
@@ -199,7 +199,7 @@ def show(
     nodes: Mapping[str, bool],
     streams: Callable[..., list[every_node.Stream]] = every_node.streams,
 ) -> int:
-    shown = Shown(list(nodes), arguments.json, colours.coloured())
+    shown = Shown(list(nodes), arguments.json, word_colours.coloured())
     most = max(arguments.lines, 0)
     found: dict[str, list[Entry]] = {host: [] for host in nodes}
 

@@ -32,7 +32,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status as keeper_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.status import Served
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import colours
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import word_colours
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import store as verdict_store
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import FAIL, together
 
@@ -379,6 +379,10 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     said = text(found)
     engine_rank.say(
-        json.dumps(document.plain(found)) if arguments.json else colours.paint(said) if colours.coloured() else said
+        json.dumps(document.plain(found))
+        if arguments.json
+        else word_colours.paint(said)
+        if word_colours.coloured()
+        else said
     )
     return code(found)

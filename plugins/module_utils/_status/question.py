@@ -21,7 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Offer
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import Answer, ProbeError, Question
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status as keeper_status
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import colours, endpoint, every_node
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import endpoint, every_node, word_colours
 
 HELP = "ask the model a question, and show the answer as it comes"
 ROOT = "This needs root, for the key: sudo sparkmatrix ask"
@@ -159,5 +159,5 @@ def _asked(arguments: argparse.Namespace, shown: Shown, root: str) -> int:
     shown.end()
     cut = "; cut off: no answer of it is longer" if answer.finish_reason == "length" else ""
     line = f"-- {offer.model}: {answer.measured}{cut}"
-    sys.stderr.write(f"\x1b[2m{line}\x1b[0m\n" if colours.coloured(terminal=sys.stderr.isatty()) else f"{line}\n")
+    sys.stderr.write(f"\x1b[2m{line}\x1b[0m\n" if word_colours.coloured(terminal=sys.stderr.isatty()) else f"{line}\n")
     return 0

@@ -21,7 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.metrics import Work
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot import quick
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot.snapshot import Snapshot
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import colours, every_node
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import every_node, word_colours
 
 HELP = "show memory, GPU, rates of the cables and tokens per second of all nodes, live"
 SCHEMA_VERSION = 1
@@ -201,7 +201,9 @@ def show(
                 engine_rank.say(json.dumps(found))
             else:
                 text = "\n".join(lines(found))
-                engine_rank.say(text if once else f"\x1b[H\x1b[J{colours.paint(text) if colours.coloured() else text}")
+                engine_rank.say(
+                    text if once else f"\x1b[H\x1b[J{word_colours.paint(text) if word_colours.coloured() else text}"
+                )
             if once:
                 return 1 if problems else 0
             sleep(EVERY_S)

@@ -25,7 +25,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._metrics impor
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import templates
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.addresses import network_of
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._firewall.port_filter import layer
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._metrics import alerts, dashboards
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._metrics import alert_file, dashboards
 
 ROLE = "observability"
 MANAGED = "Managed by sparkmatrix.cluster (role observability)."
@@ -146,7 +146,7 @@ def _node(settings: Settings, cluster: Cluster, host: str, tool: str) -> Node:
         return Node(files, units, filter=layer(OBSERVABILITY, ports) if ports else "")
     own = {
         f"{ETC_PROMETHEUS}/prometheus.yml": _yaml(prometheus(settings, cluster)),
-        f"{ETC_PROMETHEUS}/rules.yml": _yaml(alerts.rules()),
+        f"{ETC_PROMETHEUS}/rules.yml": _yaml(alert_file.rules()),
     }
     add(PROMETHEUS, *own.values(), etc=ETC_PROMETHEUS, address=LOOPBACK)
     ask = [f"http://{LOOPBACK}:{settings.prometheus_port}/-/ready"]

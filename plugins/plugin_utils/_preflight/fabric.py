@@ -13,19 +13,19 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import NetworkInterface
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import drift
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fabric_drift
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import Rdma, RdmaPort
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import Effective
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.leftover_units import Leftover
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import awx_job
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.images import MIN_RING, MIN_SEVERAL
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import addresses
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.cages import half_gbps
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.discovery import discovery
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.management import VARIABLE, below
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.plan import judge_cables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Plan, Settings, node_input
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import ranks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
     Context,
     Judge,
@@ -218,53 +218,6 @@ def check_vanished(context: Context) -> Iterator[Finding]:
         yield Finding(
             context.who(before),
             f"this fabric was made for {max(before.values())} machines, and this job sees {len(context.hosts)}",
-        )
-
-
-def check_readdressed(context: Context) -> Iterator[Finding]:
-    for host in context.nodes:
-        fact, values = context.fact(host), context.hosts.get(host, {})
-        if fact is None or fact.state != "applied":
-            continue
-        rank = values.get("spark_rank")
-        if fact.host != host:
-            yield Finding(
-                host,
-                f"this machine was set up as {fact.host!r}",
-                "Correct names and addresses in the inventory; if it comes from another cluster, run reset.yml with "
-                "that inventory first",
-            )
-        elif fact.rank != rank:
-            yield Finding(
-                host,
-                f"it was set up with spark_rank {fact.rank}, and the inventory says {rank}",
-                "Give it its rank back: ranks stay with their machine, a removed one leaves a gap, and a new machine "
-                "takes a free rank",
-            )
-        else:
-            yield from _readdressed(context, host, fact)
-
-
-def _readdressed(context: Context, host: str, fact: fabric_fact.FabricFact) -> Iterator[Finding]:
-    listed = as_list(context.value(host, "fabric_subnets", []))
-    offset = whole(context.value(host, "fabric_host_offset", 10))
-    own = context.value(host, "fabric_addresses", {})
-    settings = Settings(subnets=[str(subnet) for subnet in listed], host_offset=offset)
-    given = {str(key): str(text) for key, text in own.items()} if isinstance(own, Mapping) else {}
-    ranks = {name: values.get("spark_rank") for name, values in context.hosts.items()}
-    moved = []
-    for rail in fact.rails:
-        pair = addresses.pair_of(fact, rail, fact.rank, ranks)
-        if pair is not None and not addresses.stays(settings, rail, fact.rank, pair, given):
-            moved.append(rail)
-    if moved:
-        yield Finding(
-            host,
-            f"its fabric has {', '.join(f'{rail.address}/{rail.prefix}' for rail in moved)}, and the inventory gives it"
-            f" other addresses (fabric_subnets {', '.join(settings.subnets)}, fabric_host_offset {offset}"
-            f"{', fabric_addresses' if given else ''})",
-            "Give these variables their former values back",
-            ", ".join(rail.netdev for rail in moved),
         )
 
 
@@ -593,19 +546,19 @@ def check_nccl_several(context: Context) -> Iterator[Finding]:
 
 
 @functools.lru_cache(maxsize=1)
-def _drifts(context: Context) -> list[drift.Drift]:
+def _drifts(context: Context) -> list[fabric_drift.Drift]:
     """What has changed on the nodes since their fabric was verified; several checks share it."""
-    made: list[drift.Drift] = []
+    made: list[fabric_drift.Drift] = []
     for host, node in context.nodes.items():
         fact, own = context.fact(host), context.interfaces(host)
         now = {interface.name: Effective.of(interface, link_local=True) for interface in own}
         if fact is not None and now:
-            made += drift.drift(replace(fact, host=host), now, node.gids)
+            made += fabric_drift.drift(replace(fact, host=host), now, node.gids)
     return made
 
 
 def check_one_half_only(context: Context) -> Iterator[Finding]:
-    yield from _drifted(drift.HALF, SET_AGAIN)(context)
+    yield from _drifted(fabric_drift.HALF, SET_AGAIN)(context)
     for item in _off(context):
         if context.nodes[item.host].rdma and not context.rdma_ports(item.host):
             continue  # the whole card is gone: said by check_nic
@@ -619,7 +572,7 @@ def check_one_half_only(context: Context) -> Iterator[Finding]:
         )
 
 
-def _off(context: Context) -> list[drift.Drift]:
+def _off(context: Context) -> list[fabric_drift.Drift]:
     """In a run of the layer fabric its own plan judges what is there now."""
     return [] if "fabric" in context.layers else [item for item in _drifts(context) if item.off]
 
@@ -708,7 +661,7 @@ JUDGES: Mapping[str, Judge] = {
     "docker_subnet": check_docker,
     "management": check_management,
     "vanished": check_vanished,
-    "readdressed": check_readdressed,
+    "readdressed": ranks.check_readdressed,
     "management_address": check_management_address,
     "management_kept": check_management_kept,
     "management_reach": check_management_reach,
@@ -720,10 +673,10 @@ JUDGES: Mapping[str, Judge] = {
     "one_half_only": check_one_half_only,
     "leftover_unit": check_leftover_units,
     "half_uplink": check_uplink,
-    "wrong_mtu": _drifted(drift.MTU, SET_AGAIN),
-    "foreign_address": _drifted(drift.FOREIGN),
-    "gid_missing": _drifted(drift.NO_GID),
-    "gid_mismatch": _drifted(drift.GID, "This run writes the fact anew"),
+    "wrong_mtu": _drifted(fabric_drift.MTU, SET_AGAIN),
+    "foreign_address": _drifted(fabric_drift.FOREIGN),
+    "gid_missing": _drifted(fabric_drift.NO_GID),
+    "gid_mismatch": _drifted(fabric_drift.GID, "This run writes the fact anew"),
     "bond": check_bond,
     "duplicate_mac": check_duplicate_mac,
     "netplan_mode": check_netplan_mode,

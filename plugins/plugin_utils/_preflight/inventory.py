@@ -30,6 +30,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.planne
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Settings as FabricSettings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._gateway import checks as gateway_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._keeper import ranges
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import ranks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
     LABEL,
@@ -51,45 +52,6 @@ def check_names(context: Context) -> Iterator[Finding]:
         labels = host.rstrip(".").split(".")
         if not canonical(host) and (len(host) > 253 or not all(LABEL.fullmatch(label) for label in labels)):
             yield Finding(host, "the inventory name is no valid host name")
-
-
-def check_ranks(context: Context) -> Iterator[Finding]:
-    owners: dict[int, list[str]] = defaultdict(list)
-    complete = True
-    for host, values in context.hosts.items():
-        rank = values.get("spark_rank")
-        if isinstance(rank, int) and not isinstance(rank, bool) and rank >= 0:
-            owners[rank].append(host)
-            continue
-        complete = False
-        if rank is None:
-            found = "spark_rank is not set"
-        elif isinstance(rank, str) and rank.strip().isdigit():
-            found = f"spark_rank is the text {rank!r}, not a number"
-        else:
-            found = f"spark_rank is {rank!r}, expected a whole number from 0"
-        yield Finding(
-            host, found, "Give each machine its own spark_rank in the inventory, without quotes; 0 is the head"
-        )
-    for rank, hosts in sorted(owners.items()):
-        if len(hosts) > 1:
-            complete = False
-            yield Finding(
-                ", ".join(hosts), f"spark_rank {rank} is given {len(hosts)} times", "Give each machine its own"
-            )
-    if complete and owners and 0 not in owners:
-        yield Finding("inventory", "no machine is the head (spark_rank 0)", "Give one machine spark_rank: 0")
-
-
-def check_rank_gaps(context: Context) -> Iterator[Finding]:
-    """A removed machine leaves a gap, and whoever closed it would renumber another; so does a typing mistake."""
-    if any(check_ranks(context)):
-        return
-    numbers = {int(values["spark_rank"]) for values in context.hosts.values()}
-    gaps = sorted(set(range(max(numbers, default=0))) - numbers)
-    if gaps:
-        shown = ", ".join(map(str, gaps[:8])) + (", …" if len(gaps) > 8 else "")
-        yield Finding("inventory", f"no machine has spark_rank {shown}, and one has {max(numbers)}")
 
 
 def check_addresses(context: Context) -> Iterator[Finding]:
@@ -389,8 +351,8 @@ def check_web_ui(context: Context) -> Iterator[Finding]:
 
 JUDGES: Mapping[str, Judge] = {
     "names": check_names,
-    "ranks": check_ranks,
-    "rank_gaps": check_rank_gaps,
+    "ranks": ranks.check_ranks,
+    "rank_gaps": ranks.check_rank_gaps,
     "addresses": check_addresses,
     "unknown_variables": check_unknown,
     "types": check_types,

@@ -2,8 +2,7 @@
 
 """The numbers that measured ones are held to, each with whose it is and where it comes from: the one place of them.
 
-The user sets others with ``verify_limits``, by name. Those of one half are settings of the fabric layer, which measures
-it too, and come as ``fabric_bandwidth_…``.
+The user sets others with ``verify_limits``, by name.
 """
 
 from __future__ import annotations

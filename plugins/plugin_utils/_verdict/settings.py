@@ -12,7 +12,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot.snap
     Service,
     Snapshot,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document, drifting
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document, drift
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import WARN, Verdict
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import (
     or_passed,
@@ -48,7 +48,7 @@ def judge(observed: Observed) -> list[Verdict]:
 
 
 def _drifted(host: str, seen: Snapshot) -> Iterator[Verdict]:
-    for one in drifting.of_node(seen):
+    for one in drift.of_node(seen):
         if one.kind in CHECKS:
             outcome = WARN if one.later else ""
             yield verdict(*CHECKS[one.kind], one.found, one.kind, [host], device=one.device, outcome=outcome)

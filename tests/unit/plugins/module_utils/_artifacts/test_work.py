@@ -43,7 +43,7 @@ def _here(tmp_path, monkeypatch):
         return sum(one.size for one in lacking)
 
     monkeypatch.setattr(work, "alone", contextlib.nullcontext)
-    monkeypatch.setattr(work.pull, "pull", pull)
+    monkeypatch.setattr(work.from_node, "pull", pull)
     return given
 
 

@@ -201,7 +201,6 @@ READ: Mapping[Any, Any] = {
     verdict._plan: PLAN.as_dict(),
     access._in_words: {"msg": "x"},
     fabric._gids: [sample(Gid, "")],
-    fabric._pings: sample(answer_type("pings"), ""),
     qos._read: sample(qos.Qos, ""),
     doctor.read_observation: sample(answer_type("observation"), ""),
     cluster.read: status_said(),

@@ -20,7 +20,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot.snap
     UNLIMITED,
     Difference,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import drifting
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import drift
 from engine_plans import with_service
 from fake_spark import ANSWER, HALVES, UNIT, Spark
 from root_or_not import root_or_not  # noqa: F401
@@ -131,7 +131,7 @@ def test_images(spark):
     seen = spark.seen()
     assert [(one.image_planned, one.image_named) for one in seen.services] == [("", "")]
     assert any("Cannot connect" in problem for problem in seen.problems)
-    assert [(one.kind, "Cannot connect" in one.found) for one in drifting.of_node(seen)] == [("not_looked_at", True)]
+    assert [(one.kind, "Cannot connect" in one.found) for one in drift.of_node(seen)] == [("not_looked_at", True)]
 
 
 def test_weights(spark):

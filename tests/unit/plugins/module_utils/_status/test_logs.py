@@ -15,7 +15,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import forced_command
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import colours, every_node, logs
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import every_node, logs, word_colours
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status.logs import Entry
 
 
@@ -232,11 +232,11 @@ def test_only_root_and_only_nodes_that_are_there(monkeypatch, capsys, tmp_path):
 
 
 def test_colours_are_for_terminals():
-    assert not colours.coloured({"NO_COLOR": "1"}, True)
-    assert not colours.coloured({"TERM": "dumb"}, True)
-    assert not colours.coloured({}, False)
-    assert colours.coloured({"TERM": "xterm"}, True)
-    assert colours.paint("it serves, ERROR") == "\x1b[32mit serves\x1b[0m, \x1b[31mERROR\x1b[0m"
+    assert not word_colours.coloured({"NO_COLOR": "1"}, True)
+    assert not word_colours.coloured({"TERM": "dumb"}, True)
+    assert not word_colours.coloured({}, False)
+    assert word_colours.coloured({"TERM": "xterm"}, True)
+    assert word_colours.paint("it serves, ERROR") == "\x1b[32mit serves\x1b[0m, \x1b[31mERROR\x1b[0m"
     assert "\x1b[36mspark1" in logs.Shown(["spark1"], coloured=True)("spark1", Entry(1, "ray", "x"))
 
 

@@ -15,13 +15,13 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall import port_filter as node
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.planners import reach
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import services as services_of_a_cluster
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import plan as fabric_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.firewall import netdevs
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.types import Settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._firewall import port_filter as pf
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._firewall.planners import reach
 from fabric_inputs import wired
 from hypothesis import given
 from hypothesis import strategies as st

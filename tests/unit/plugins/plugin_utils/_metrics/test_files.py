@@ -11,14 +11,14 @@ from dataclasses import replace
 import pytest
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._metrics import collect
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import drifting
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import drift
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._metrics import dashboards, files, planners
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._metrics.files import Cluster, Service, Settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import RULES
 from engine_plans import cluster_plans
 from fabric_rates import fabric
 
-OURS = {**collect.METRICS, **drifting.METRICS}
+OURS = {**collect.METRICS, **drift.METRICS}
 IMAGE = f"docker.io/grafana/grafana:12@sha256:{'a' * 64}"
 PANELS = [panel for one in dashboards.DASHBOARDS for panel in one.panels]
 EXPRESSIONS = [alert.expr for rule in RULES.values() for alert in rule.alerts]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import drift
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import drifting
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fabric_drift
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import drift
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.layers import LAYERS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import CHECKS, RULES, SYMPTOMS
@@ -44,4 +44,4 @@ def test_an_alert_is_told_from_the_others_of_its_rule_and_has_its_words():
 
 
 def test_what_a_node_sees_has_the_name_of_its_rule():
-    assert {*drift.KINDS, *drifting.KINDS} <= set(RULES)
+    assert {*fabric_drift.KINDS, *drift.KINDS} <= set(RULES)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import drift
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fabric_drift
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import status as fabric_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import Effective
@@ -96,7 +96,7 @@ def changed(netdev: str = A, **changes: Any) -> dict[str, Effective]:
 def test_each_difference_once(
     fact: FabricFact, now: dict[str, Effective], gids: Sequence[Gid] | None, expected: list[str]
 ) -> None:
-    found = drift.drift(fact, now, gids)
+    found = fabric_drift.drift(fact, now, gids)
     assert [f"{item.kind} {item.rail.rdma_device}" for item in found] == expected
     assert {item.host for item in found} <= {"spark1"}
 

@@ -18,7 +18,13 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, Optional
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import check, folders, hashing, pull, work
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import (
+    check,
+    folders,
+    from_node,
+    hashing,
+    work,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import manifest as manifests
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import File, Manifest
@@ -74,7 +80,7 @@ def begin(cache: Cache, told: Any, machine: Machine) -> Told:
 
 def _begun(file: File, directory: int) -> int:
     """Bytes that it goes on behind. One that is all there, and something else, begins anew."""
-    count = pull.there(file, directory)
+    count = from_node.there(file, directory)
     if count == file.size and not check.fits(file, directory):
         os.unlink(file.blob, dir_fd=directory)
         return 0
@@ -96,7 +102,7 @@ def take(cache: Cache, which: tuple[str, str], stream: BinaryIO) -> Told:
 def end(cache: Cache, which: tuple[str, str], ref: str) -> Told:
     of = _known(cache, *which)
     with folders.inside(cache.home, cache.arriving(of.revision)) as directory:
-        came = [file for file in of.contents if file.size and pull.there(file, directory) == file.size]
+        came = [file for file in of.contents if file.size and from_node.there(file, directory) == file.size]
         for file, fits in zip(came, hashing.at_once(lambda file: check.fits(file, directory), came)):
             if not fits:
                 os.unlink(file.blob, dir_fd=directory)
@@ -135,7 +141,7 @@ def _write(file: File, piece: Piece, directory: int, stream: BinaryIO) -> None:
 def _tell(cache: Cache, of: Manifest, directory: int, result: work.Result | None = None) -> None:
     """For ``sparkmatrix artifacts status``."""
     with folders.inside(cache.home, (*cache.folder(of.name), "blobs"), make=True) as blobs:
-        done = sum(pull.there(file, directory) or pull.there(file, blobs) for file in of.contents)
+        done = sum(from_node.there(file, directory) or from_node.there(file, blobs) for file in of.contents)
     now = work.Progress(
         of.digest,
         of.name,

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import pull
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import from_node
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import File, Manifest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls
@@ -25,7 +25,7 @@ CONTENT = {
     path: random.Random(path).randbytes(size)
     for path, size in {"model-1.safetensors": 300_000, "model-2.safetensors": 200_001, "config.json": 300}.items()
 }
-SERVE = f"import sys; from {pull.__name__.rpartition('.')[0]} import pull; pull.serve(sys.argv[1])"
+SERVE = f"import sys; from {from_node.__name__.rpartition('.')[0]} import from_node; from_node.serve(sys.argv[1])"
 
 
 class Node:
@@ -39,7 +39,7 @@ class Node:
         for one in self.of.files:
             (self.blobs / one.blob).write_bytes(CONTENT[one.path])
         self.run = directory / "run"
-        pull.publish(pull.Offer(self.source.home, self.of.name), str(self.run))
+        from_node.publish(from_node.Offer(self.source.home, self.of.name), str(self.run))
         self.notes: list[str] = []
         self.told: list[int] = []
 
@@ -49,8 +49,8 @@ class Node:
 
     def pull(self, *connect: str, lacking: list[File] | None = None) -> int:
         Path(self.cache.home).mkdir(exist_ok=True)
-        way = pull.Way("spark1", ("127.0.0.1", "127.0.0.2"), connect=connect or self.serve, pause_s=0)
-        return pull.pull(
+        way = from_node.Way("spark1", ("127.0.0.1", "127.0.0.2"), connect=connect or self.serve, pause_s=0)
+        return from_node.pull(
             self.cache, self.of, lacking or list(self.of.files), way, tell=self.told.append, note=self.notes.append
         )
 
@@ -118,14 +118,14 @@ def test_nothing_is_read_where_nothing_is_offered(node: Node) -> None:
     models.rename(models.with_name("elsewhere"))
     models.symlink_to("elsewhere")
     with pytest.raises(SparkError, match="is no directory"):
-        pull.serve(str(node.run))
-    (node.run / pull.OFFER).unlink()
+        from_node.serve(str(node.run))
+    (node.run / from_node.OFFER).unlink()
     with pytest.raises(SparkError, match="no model is offered"):
-        pull.serve(str(node.run))
+        from_node.serve(str(node.run))
 
 
 def test_a_rate_is_shared_by_the_streams() -> None:
-    argv = pull.Way("spark1", ("10.0.0.1", "10.0.1.1"), rate=1200 * 1024).argv(1, 3, mend=False)
+    argv = from_node.Way("spark1", ("10.0.0.1", "10.0.1.1"), rate=1200 * 1024).argv(1, 3, mend=False)
     assert {"--bwlimit=400", "rsync://10.0.1.1/model/"} <= set(argv)
 
 

@@ -14,14 +14,14 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import (
     check,
+    from_controller,
     importing,
     look,
-    receive,
     work,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.from_controller import Piece
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import Manifest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.receive import Piece
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, how_far
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
@@ -53,11 +53,11 @@ def measured(place: Path) -> tuple[importing.Source, Manifest]:
 
 
 def begin(cache: Cache, of: Manifest) -> dict[str, int]:
-    return dict(receive.begin(cache, of.as_dict(), Machine()).lacking)
+    return dict(from_controller.begin(cache, of.as_dict(), Machine()).lacking)
 
 
 def end(cache: Cache, of: Manifest) -> work.Result:
-    ended = receive.end(cache, (NAME, of.revision), "").result
+    ended = from_controller.end(cache, (NAME, of.revision), "").result
     assert ended
     return ended
 
@@ -67,11 +67,11 @@ def sent(source: importing.Source, of: Manifest, lacking: dict[str, int], most: 
     files = [file for file in of.contents if file.blob in lacking]
     pieces = [Piece(file.blob, at := lacking[file.blob], min(most, file.size - at)) for file in files]
     data = [importing.read(source, file.path, piece.offset, piece.size) for file, piece in zip(files, pieces)]
-    return b"".join([json.dumps(document.plain(receive.Pieces(tuple(pieces)))).encode(), b"\n", *data])
+    return b"".join([json.dumps(document.plain(from_controller.Pieces(tuple(pieces)))).encode(), b"\n", *data])
 
 
 def take(cache: Cache, of: Manifest, data: bytes) -> None:
-    receive.take(cache, (NAME, of.revision), io.BytesIO(data))
+    from_controller.take(cache, (NAME, of.revision), io.BytesIO(data))
 
 
 def test_what_arrived_stays_and_the_rest_is_asked_for(tmp_path: Path, cache: Cache) -> None:

@@ -28,7 +28,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds im
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json, kept_plan, names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import MOST_CHARACTERS
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import drift as fabric_drift
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fabric_drift
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import status as fabric_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact

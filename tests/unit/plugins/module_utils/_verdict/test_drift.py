@@ -10,32 +10,32 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import status as fabric_status
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.drift import Drift as FabricDrift
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH, dump
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fabric_drift import Drift as FabricDrift
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH, REMEDY, dump
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot import full
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import drifting
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.drifting import Drift
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import drift
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.drift import Drift
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.plan import Node, plan
 from fake_spark import Spark
 
-GOOD = Completed(0, drifting.Node("spark2").as_text())
+GOOD = Completed(0, drift.Node("spark2").as_text())
 DRIFTED = Drift("spark2", "fabric_fact", "spark2 net0: the MTU is 1500.")
-BAD = Completed(0, drifting.Node("spark2", (DRIFTED,)).as_text())
+BAD = Completed(0, drift.Node("spark2", (DRIFTED,)).as_text())
 
 
 def healthy(monkeypatch, found=()):
     """But for what is found, the interfaces are as they were verified."""
     monkeypatch.setattr(fabric_status, "effective", lambda _machine: {})
     monkeypatch.setattr(fabric_status.show_gids, "read", lambda _place: [])
-    monkeypatch.setattr(fabric_status.drift, "drift", lambda *_seen: found)
+    monkeypatch.setattr(fabric_status.fabric_drift, "drift", lambda *_seen: found)
 
 
 def head(tmp_path, monkeypatch, other, wrong=False):
     spark = Spark(tmp_path)
     rail = spark.fact.rails[0]
     healthy(monkeypatch, [FabricDrift("wrong_mtu", "spark1", rail, "the MTU is 1500", "")] if wrong else [])
-    return drifting.collect(Machine(str(tmp_path), spark.run), lambda _host: other, spark.look)
+    return drift.collect(Machine(str(tmp_path), spark.run), lambda _host: other, spark.look)
 
 
 def test_the_head_asks_the_others(tmp_path, monkeypatch):
@@ -44,16 +44,16 @@ def test_the_head_asks_the_others(tmp_path, monkeypatch):
     (silent,) = head(tmp_path, monkeypatch, Completed(255, "", "No route to host"))[0]
     assert (silent.host, silent.kind) == ("spark2", "peers_unreachable")
     assert head(tmp_path, monkeypatch, GOOD, wrong=True)[0] == [
-        Drift("spark1", "wrong_mtu", "spark1 rocep1s0f0 (net0): the MTU is 1500.")
+        Drift("spark1", "wrong_mtu", f"spark1 rocep1s0f0 (net0): the MTU is 1500. {REMEDY}.")
     ]
 
 
 def asked(tmp_path, spark):
     """Which nodes are asked; what has drifted."""
     hosts = []
-    found, looked = drifting.collect(
+    found, looked = drift.collect(
         Machine(str(tmp_path), spark.run),
-        lambda host: hosts.append(host) or Completed(0, drifting.Node(host).as_text()),
+        lambda host: hosts.append(host) or Completed(0, drift.Node(host).as_text()),
         spark.look,
     )
     assert set(looked) == {"spark1", *hosts}
@@ -86,7 +86,7 @@ def test_what_cannot_be_read_is_told(tmp_path, monkeypatch):
     spark.write(FACT_PATH, dump(replace(spark.fact, state="applying")))
     assert asked(tmp_path, spark)[1] == [("spark1", "not_looked_at")]
     (tmp_path / FACT_PATH.lstrip("/")).unlink()
-    found, _fact = drifting.this_node(Machine(str(tmp_path), spark.run), spark.look)
+    found, _fact = drift.this_node(Machine(str(tmp_path), spark.run), spark.look)
     assert [one.kind for one in found.drifts] == ["fabric_fact"]
 
 
@@ -96,9 +96,9 @@ def test_what_cannot_be_read_is_told(tmp_path, monkeypatch):
 def test_another_node_is_not_believed(tmp_path, monkeypatch, said):
     (silent,) = head(tmp_path, monkeypatch, Completed(0, said))[0]
     assert (silent.host, silent.kind) == ("spark2", "peers_unreachable")
-    lie = drifting.Node("spark1", (Drift("spark1", "fabric_fact", "a\nb\x1b[31m"),) * 500, {"kernel": "6"}).as_text()
-    told = drifting.read("spark2", lie)
-    assert len(told.drifts) == drifting.MOST_DRIFTS and told.drifts[0].found.isprintable()
+    lie = drift.Node("spark1", (Drift("spark1", "fabric_fact", "a\nb\x1b[31m"),) * 500, {"kernel": "6"}).as_text()
+    told = drift.read("spark2", lie)
+    assert len(told.drifts) == drift.MOST_DRIFTS and told.drifts[0].found.isprintable()
     assert {one.host for one in (told, *told.drifts)} == {"spark2"}
 
 
@@ -113,19 +113,19 @@ def test_versions_have_to_be_the_same_on_all_nodes(tmp_path):
         (tmp_path / path).write_text(content)
     own = full.versions(Machine(str(tmp_path)))
     assert own == {"kernel": "6.14.0", "driver": "", "UEFI firmware": "5.36", "ConnectX firmware": "28.45.4028"}
-    nodes = [drifting.Node(f"spark{number}", (), own) for number in (1, 2, 3)]
-    assert list(drifting.of_versions(nodes)) == []
+    nodes = [drift.Node(f"spark{number}", (), own) for number in (1, 2, 3)]
+    assert list(drift.of_versions(nodes)) == []
     # One that does not answer has no versions.
-    assert list(drifting.of_versions([*nodes, drifting.Node("spark4")])) == []
+    assert list(drift.of_versions([*nodes, drift.Node("spark4")])) == []
     driven = [replace(node, versions={**own, "driver": "580"}) for node in nodes]
     gone = Drift("spark4", "firmware_differs", "driver none, and 580 on spark1, spark2, spark3")
-    assert list(drifting.of_versions([*driven, drifting.Node("spark4", (), own)])) == [gone]
-    other = drifting.Node("spark4", (), {**own, "ConnectX firmware": "28.39.1002"})
-    assert list(drifting.of_versions([*nodes, other])) == [
+    assert list(drift.of_versions([*driven, drift.Node("spark4", (), own)])) == [gone]
+    other = drift.Node("spark4", (), {**own, "ConnectX firmware": "28.39.1002"})
+    assert list(drift.of_versions([*nodes, other])) == [
         Drift("spark4", "firmware_differs", "ConnectX firmware 28.39.1002, and 28.45.4028 on spark1, spark2, spark3")
     ]
     # Of two the head is the measure.
-    assert [one.host for one in drifting.of_versions([nodes[0], other])] == ["spark4"]
+    assert [one.host for one in drift.of_versions([nodes[0], other])] == ["spark4"]
 
 
 def test_a_fabric_that_nobody_can_tell_of(tmp_path, monkeypatch):
@@ -134,7 +134,7 @@ def test_a_fabric_that_nobody_can_tell_of(tmp_path, monkeypatch):
 
     spark = Spark(tmp_path)
     monkeypatch.setattr(fabric_status, "effective", broken)
-    found, _host = drifting.collect(Machine(str(tmp_path), spark.run), lambda _host: GOOD, spark.look)
+    found, _host = drift.collect(Machine(str(tmp_path), spark.run), lambda _host: GOOD, spark.look)
     assert [(one.kind, one.found) for one in found] == [("fabric_fact", "ip is not there.")]
 
 
@@ -145,7 +145,7 @@ def test_the_file_for_prometheus(tmp_path):
         Drift("spark1", "image_differs", "z"),
     ]
     path = tmp_path / "sparkmatrix.prom"
-    drifting.write(str(path), drifting.metrics(drifted, ("spark1", "spark3"), 1.79e9))
+    drift.write(str(path), drift.metrics(drifted, ("spark1", "spark3"), 1.79e9))
     text = path.read_text()
     for line in (
         'sparkmatrix_drift{host="spark2",kind="fabric_fact"} 2',
@@ -161,15 +161,15 @@ def test_the_file_for_prometheus(tmp_path):
 
 @pytest.mark.parametrize("found", [[], [Drift("spark1", "fabric_fact", "the MTU is 1500")]])
 def test_the_program_of_a_timer(found, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(drifting, "collect", lambda _machine, _ask: (found, "spark1"))
-    monkeypatch.setattr(drifting.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(drift, "collect", lambda _machine, _ask: (found, "spark1"))
+    monkeypatch.setattr(drift.os, "geteuid", lambda: 0)
     parser = argparse.ArgumentParser()
-    drifting.configure(parser)
+    drift.configure(parser)
     path = tmp_path / "drift.prom"
-    assert drifting.run(parser.parse_args(["--metrics", str(path)])) == len(found)
+    assert drift.run(parser.parse_args(["--metrics", str(path)])) == len(found)
     said = "drift fabric_fact spark1: the MTU is 1500\n" if found else "nothing has drifted\n"
     assert capsys.readouterr().out == said
     assert f'kind="fabric_fact"}} {len(found)}' in path.read_text()
-    assert drifting.run(parser.parse_args(["--metrics", str(tmp_path / "no/drift.prom")])) == drifting.NOT_LOOKED
-    monkeypatch.setattr(drifting.os, "geteuid", lambda: 1000)
-    assert drifting.run(parser.parse_args([])) == drifting.NOT_LOOKED
+    assert drift.run(parser.parse_args(["--metrics", str(tmp_path / "no/drift.prom")])) == drift.NOT_LOOKED
+    monkeypatch.setattr(drift.os, "geteuid", lambda: 1000)
+    assert drift.run(parser.parse_args([])) == drift.NOT_LOOKED

@@ -24,14 +24,14 @@ KINDS = (HALF, MTU, FOREIGN, NO_GID, GID)
 
 @dataclass(frozen=True)
 class Drift:
-    """``off``: the half is switched off or gone. ``harmless``: nothing of ours uses the number of a GID that has moved,
-    NCCL looks for the address."""
+    """``remedy``: of this device; empty where the rule's own is all. ``off``: the half is switched off or gone.
+    ``harmless``: nothing of ours uses the number of a GID that has moved, NCCL looks for the address."""
 
     kind: str
     host: str
     rail: Rail
     found: str
-    remedy: str = REMEDY
+    remedy: str = ""
     off: bool = False
     harmless: bool = False
 
@@ -40,7 +40,7 @@ class Drift:
         return f"{self.rail.rdma_device} ({self.rail.netdev})"
 
     def __str__(self) -> str:
-        return str(Finding(self.host, self.found, self.remedy, self.device))
+        return str(Finding(self.host, self.found, self.remedy or REMEDY, self.device))
 
 
 def drift(fact: FabricFact, now: Mapping[str, Effective], gids: Sequence[Gid] | None = None) -> list[Drift]:
