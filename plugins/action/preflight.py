@@ -130,7 +130,7 @@ class ActionModule(ActionBase):
             asked["parts"] = sorted({*asked["parts"], "settled"})
         tagged = preflight_layers.tagged(args["run_tags"], args["skip_tags"], args["playbook_parts"])
         if args["phase"] == "hosts":
-            result["listened"] = preflight_checks.listeners(context, args["forks"])
+            result["listened"] = preflight_checks.listened(context, args["forks"])
             result["alike"] = settled.alike(context.node(host).settled for host in args["play_hosts"])
         return {**result, "layers": layers, "tagged_layers": tagged, "findings": shown, "infos": told, "request": asked}
 

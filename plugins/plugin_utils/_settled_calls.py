@@ -94,8 +94,8 @@ def _port_filter(request: Mapping[str, Any], task_vars: Mapping[str, Any] | None
 
 
 def _neighbors(request: Mapping[str, Any], task_vars: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """What preflight has heard with the same machines, where all took part and nothing was odd: it switches no port
-    on."""
+    """What preflight has heard with the same machines, where all took part and nothing was odd on any of them: it
+    switches no port on."""
     known = task_vars or {}
     heard, listened = (known.get(REACHED) or {}).get("heard"), (known.get(PREFLIGHT) or {}).get("listened") or {}
     same = [request.get(name) for name in ("nodes", "cluster")] == [listened.get(name) for name in ("nodes", "cluster")]

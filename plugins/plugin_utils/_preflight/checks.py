@@ -113,6 +113,14 @@ def listeners(context: Context, forks: int) -> dict[str, Any]:
     return preflight_fabric.listeners(context, forks)
 
 
+def listened(context: Context, forks: int) -> dict[str, Any]:
+    """What :func:`listeners` says, where each of them has heard all and nothing was odd; else nothing. All have to
+    listen again, or nobody: who listens alone hears nobody."""
+    made = listeners(context, forks)
+    heard = [context.neighbors.get(host) for host in made["nodes"]]
+    return made if all(one and one.complete and not one.notes for one in heard) else {}
+
+
 def changeable(made: Sequence[Finding]) -> list[Finding]:
     """Those that refuse and need not."""
     return [one for one in made if one.severity == "error" and one.rule and not RULES[one.rule].fixed]

@@ -789,6 +789,20 @@ def test_what_the_listeners_are_told():
     assert fabric_checks.listeners(context({"fabric"}, {}), 3) == {"nodes": [], "cluster": "", "timeout_s": 10.0}
 
 
+def test_who_is_not_heard_by_all_is_listened_for_by_all_again():
+    """Who listens alone hears nobody."""
+    good = dict.fromkeys(("spark1", "spark2", "spark3", "spark4"), Neighbors(complete=True))
+    for odd, kept in (
+        ({}, True),
+        ({"spark2": Neighbors(complete=True, notes=("enp1s0f0np0: switched off",))}, False),
+        ({"spark2": Neighbors()}, False),
+        ({"spark2": None}, False),
+    ):
+        seen = context({"fabric"}, nodes=nodes(), neighbors={**good, **odd})
+        assert bool(pf.listened(seen, 4)) is kept
+        assert pf.listeners(seen, 4)["nodes"] == list(good)
+
+
 def test_the_cables_are_judged_by_what_each_machine_says(monkeypatch):
     monkeypatch.setattr(fabric_checks, "judge_cables", lambda nodes, settings: (nodes, settings))
     cluster = Cluster(hosts=inventory(fabric_topology="ring", fabric_mtu=1500))
