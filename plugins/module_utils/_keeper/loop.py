@@ -203,8 +203,9 @@ class Keeper:
 
     def give_up(self, reason: str) -> int:
         last = reason.rstrip(".")
-        self.note("gave_up", last)
+        # First: cut off in between, a keeper that had given up would begin anew at the next boot.
         self._save(phase="gave_up", detail=last, end="gave_up")
+        self.note("gave_up", last)
         self.parts.say(
             f"Gave up after {self.policy.failures} failures: {last}. Remove the cause, then begin anew:"
             f" systemctl restart {self.parts.unit}"

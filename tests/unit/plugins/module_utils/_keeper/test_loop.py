@@ -295,6 +295,15 @@ def test_what_broke_does_not_serve_any_more(cluster):
     assert phases == [("dead", "stopping")]
 
 
+def test_a_keeper_that_is_cut_off_as_it_gives_up_has_given_up(cluster):
+    """Each write is of the whole document."""
+    add, kept = cluster.store.add, []
+    cluster.store.add = lambda entry, say: (add(entry, say), kept.append((entry.event, cluster.store.read().end)))
+    cluster.head.fate = "failed"
+    cluster.keep(until=500)
+    assert kept[-1] == ("gave_up", "gave_up")
+
+
 def test_a_dead_engine_is_explained(cluster):
     cluster.head.fate = "failed"
     assert cluster.keep(until=500) == keeper_loop.GAVE_UP
