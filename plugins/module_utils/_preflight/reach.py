@@ -8,6 +8,7 @@ not, since some gateways accept or refuse it in the name of machines that are no
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import NOT_FOUND, Runner, run
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Host, Ipv4, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import neighbor_sockets
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbors import Neighbors
@@ -62,7 +64,10 @@ def look(request: Request, check: bool) -> Reach:
     peers = [peer for peer in request.peers if peer.name != request.node]
     with ThreadPoolExecutor(max_workers=1) as pool:
         reached = pool.submit(unreached, peers)
-        heard = neighbor_sockets.find(request.listen, True) if request.listen else None
+        heard = None
+        # A node that cannot listen tells the layer fabric why, which asks again; whom it reaches is told all the same.
+        with contextlib.suppress(SparkError, OSError):
+            heard = neighbor_sockets.find(request.listen, True) if request.listen else None
         return Reach(reached.result(), heard)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import neighbor_sockets
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.neighbors import Neighbors
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight import reach as module
@@ -79,3 +80,15 @@ def test_it_listens_over_the_cables_meanwhile(monkeypatch: pytest.MonkeyPatch) -
     found = module.look(module.Request((own, PEER), "spark1", asked), False)
     assert found.heard is heard and [one.name for one in found.unreached] == ["spark2"]
     assert module.look(module.Request((own,), "spark1"), False) == module.Reach()
+
+
+@pytest.mark.parametrize("error", [SparkError("no permission", "enp1s0f0np0", "x"), OSError(errno.ENODEV, "gone")])
+def test_who_cannot_listen_says_whom_it_reaches(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def find(_request: neighbor_sockets.Request, _check: bool) -> Neighbors:
+        raise error
+
+    monkeypatch.setattr(neighbor_sockets, "find", find)
+    unreached = [module.Unreached(PEER.name, PEER.address, "x")]
+    monkeypatch.setattr(module, "unreached", lambda _peers: unreached)
+    asked = neighbor_sockets.Request("spark1", ("spark1", "spark2"))
+    assert module.look(module.Request((PEER,), "spark1", asked), False) == module.Reach(unreached)
