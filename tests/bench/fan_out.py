@@ -37,7 +37,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPOSITORY / "collections")]
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import pull
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import from_node
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.manifest import File, Manifest, parse
 
 PREFIX = "fanbench"
@@ -45,13 +45,13 @@ MIB = 1024 * 1024
 SSH_PORT, RSYNC_PORT, RAW_PORT = 2222, 8730, 8732
 NODE = """
 import json, sys
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache, manifest, pull
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache, manifest, from_node
 base, node, addresses, rate, connect = json.loads(sys.argv[1])
 of = manifest.parse(json.load(open(f"{base}/manifest.json")))
 home = cache.Cache(f"{base}/home{node}")
-pull.pull(home, of, of.files, pull.Way("seed", addresses, rate, connect), tell=lambda done: 0, note=print)
+from_node.pull(home, of, of.files, from_node.Way("seed", addresses, rate, connect), tell=lambda done: 0, note=print)
 """
-SERVE = "from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import pull; pull.serve({!r})"
+SERVE = "from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import from_node; from_node.serve({!r})"
 RAW_RECEIVER = """
 import socket, sys
 listener = socket.create_server((sys.argv[1], int(sys.argv[2])))
@@ -242,7 +242,7 @@ def pulls(bench: Bench, rate: int = 0) -> dict[int, list[str]]:
     for name, sha256 in bench.files.items():
         (blobs / sha256).unlink(missing_ok=True)
         (blobs / sha256).hardlink_to(bench.source / name)
-    pull.publish(pull.Offer(str(home), "bench/model"), str(bench.base / "run"))
+    from_node.publish(from_node.Offer(str(home), "bench/model"), str(bench.base / "run"))
     python = f"env PYTHONPATH={REPOSITORY / 'collections'} {sys.executable} -c"
     options = _sshd(bench, [0], f"{python} {shlex.quote(SERVE.format(str(bench.base / 'run')))}")
     connect = ["ssh", "-p", str(SSH_PORT), *options, "-o", "Ciphers=^aes128-gcm@openssh.com", "%H", "model"]
