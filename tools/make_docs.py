@@ -88,12 +88,12 @@ def awx_surveys(_old: str) -> str:
 def awx_page(old: str) -> str:
     data = awx_objects()
     lines = ["| Template | Playbook | Asks for | What it does |", "|---|---|---|---|"]
-    for one in ({**data["__awx_template"], **entry} for entry in data["__awx_templates"]):
-        name = one["name"].removeprefix("{{ awx_name }}: ")
-        asked = [f"`{question['variable']}`" for question in data["__awx_questions"].get(one["playbook"], ())]
-        also = ["tags"] if one["ask_tags_on_launch"] else []
-        survey = ", ".join([*(asked if one["survey_enabled"] else []), *also])
-        lines.append(f"| {name} | `{one['playbook']}` | {survey} | {one['description']} |")
+    for awx_template in ({**data["__awx_template"], **entry} for entry in data["__awx_templates"]):
+        name = awx_template["name"].removeprefix("{{ awx_name }}: ")
+        asked = [f"`{question['variable']}`" for question in data["__awx_questions"].get(awx_template["playbook"], ())]
+        also = ["tags"] if awx_template["ask_tags_on_launch"] else []
+        survey = ", ".join([*(asked if awx_template["survey_enabled"] else []), *also])
+        lines.append(f"| {name} | `{awx_template['playbook']}` | {survey} | {awx_template['description']} |")
     lines += ["", "| No template | Why |", "|---|---|"]
     lines += [f"| `{playbook}` | {why} |" for playbook, why in data["__awx_without_template"].items()]
     return table("docs/awx.md", old, lines)

@@ -103,9 +103,9 @@ class Head:
 
 def _free(port: int) -> int:
     """This port, or any one for 0; 0 where it is taken."""
-    with contextlib.suppress(OSError), socket.socket() as one:
-        one.bind(("127.0.0.1", port))
-        return int(one.getsockname()[1])
+    with contextlib.suppress(OSError), socket.socket() as sock:
+        sock.bind(("127.0.0.1", port))
+        return int(sock.getsockname()[1])
     return 0
 
 

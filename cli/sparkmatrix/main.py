@@ -129,7 +129,7 @@ def verb(name: str, takes: str = "", *, rest: str = ANSIBLE) -> Callable[..., An
     """``rest``: what it does not know goes to the playbook, or to the program on the head."""
 
     def checked(ctx: click.Context, _parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
-        own = [option for one in ctx.command.params for option in one.opts]
+        own = [option for parameter in ctx.command.params for option in parameter.opts]
         if rest == ANSIBLE and (wrong := ansible_options.refused(split(value)[1] if takes else value, own)):
             raise click.UsageError(wrong)
         return value

@@ -13,7 +13,7 @@ import sys
 
 from openai import OpenAI
 
-MOST_ROUNDS = 8
+MAX_ROUNDS = 8
 OPERATIONS = {"add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv}
 CALCULATE = {
     "type": "function",
@@ -45,7 +45,7 @@ def calculate(arguments: str) -> str:
 
 def ask(client: OpenAI, model: str, question: str) -> str:
     messages = [{"role": "user", "content": question}]
-    for _round in range(MOST_ROUNDS):
+    for _round in range(MAX_ROUNDS):
         answer = client.chat.completions.create(model=model, messages=messages, tools=[CALCULATE], max_tokens=512)
         message = answer.choices[0].message
         if not message.tool_calls:
@@ -55,7 +55,7 @@ def ask(client: OpenAI, model: str, question: str) -> str:
             known = call.function.name == "calculate"
             result = calculate(call.function.arguments) if known else "error: there is no such tool"
             messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
-    return f"no answer after {MOST_ROUNDS} rounds"
+    return f"no answer after {MAX_ROUNDS} rounds"
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def rate(kind: str, seconds: float) -> float:
     step, busy, count = KINDS[kind]
     argv = [sys.executable, "-c", ENGINE, str(step), str(busy), str(seconds)]
     running = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _each in range(count)]
-    return sum(float(one.communicate()[0]) for one in running)
+    return sum(float(process.communicate()[0]) for process in running)
 
 
 def memory() -> dict[str, int]:
@@ -77,16 +77,16 @@ class Copy:
         return sum(path.stat().st_size for path in (self.bench.base / "home1").rglob("*") if path.is_file())
 
     def _look(self, how: str) -> None:
-        if any(one.poll() is not None for one in self.running):
+        if any(process.poll() is not None for process in self.running):
             raise SystemExit(f"the copy {how}: {(self.bench.base / 'output').read_text(encoding='utf-8')[-500:]}")
 
     def end(self) -> float:
         """MB/s so far; it has to be on its way still."""
         found = self.arrived() / (time.monotonic() - self.at) / 10**6
         self._look("ended before the engine, so a larger --size is needed")
-        for one in self.running:
-            one.send_signal(signal.SIGKILL)
-            one.wait()
+        for process in self.running:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
         self.bench.stop()
         shutil.rmtree(self.bench.base / "home1")
         shutil.rmtree(self.bench.to(1))

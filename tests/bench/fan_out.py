@@ -51,7 +51,8 @@ of = manifest.parse(json.load(open(f"{base}/manifest.json")))
 home = cache.Cache(f"{base}/home{node}")
 from_node.pull(home, of, of.files, from_node.Way("seed", addresses, rate, connect), tell=lambda done: 0, note=print)
 """
-SERVE = "from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import from_node; from_node.serve({!r})"
+PLACE = "ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts"
+SERVE = f"from {PLACE} import from_node; from_node.serve({{!r}})"
 RAW_RECEIVER = """
 import socket, sys
 listener = socket.create_server((sys.argv[1], int(sys.argv[2])))
@@ -154,7 +155,7 @@ class Bench:
 
     @property
     def environment(self) -> dict[str, str]:
-        libraries = os.pathsep.join(str(one) for one in Path(self.tools).glob("**/*-linux-gnu")) if self.tools else ""
+        libraries = os.pathsep.join(str(path) for path in Path(self.tools).glob("**/*-linux-gnu")) if self.tools else ""
         return {
             **os.environ,
             "PATH": self.path,
@@ -178,12 +179,12 @@ class Bench:
     def daemon(self, node: int, *argv: str, wait_for: bytes = b"") -> None:
         self.daemons.append(self.start(node, *argv, wait_for=wait_for))
 
-    def reap(self, one: subprocess.Popen[bytes]) -> int:
-        _pid, status, used = os.wait4(one.pid, 0)
-        one.returncode = os.waitstatus_to_exitcode(status)
+    def reap(self, process: subprocess.Popen[bytes]) -> int:
+        _pid, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
         self.processor += used.ru_utime + used.ru_stime
         self.memory = max(self.memory, used.ru_maxrss / 1024)
-        return one.returncode
+        return process.returncode
 
     def wait_for(self, node: int, port: int) -> None:
         there = f"/dev/tcp/{self.network.address(node)}/{port}"
@@ -191,15 +192,15 @@ class Bench:
         subprocess.run(self.network.inside(node, "timeout", "60", "bash", "-c", script), check=True)
 
     def finish(self, running: Sequence[subprocess.Popen[bytes]]) -> None:
-        bad = [one.args for one in running if self.reap(one)]
+        bad = [process.args for process in running if self.reap(process)]
         if bad:
             raise SystemExit(f"{bad}: see {self.base / 'output'}")
 
     def stop(self) -> None:
-        for one in self.daemons:
-            os.kill(one.pid, signal.SIGTERM)
-        for one in self.daemons:
-            self.reap(one)
+        for process in self.daemons:
+            os.kill(process.pid, signal.SIGTERM)
+        for process in self.daemons:
+            self.reap(process)
         self.daemons.clear()
 
     def check(self) -> None:

@@ -284,10 +284,10 @@ def two(s: Scenario, _hub: hubs.Hub) -> None:
     begun = f"i=0; until [ 0$({BEGUN}) -gt 1000000 ]; do sleep 0.3; i=$((i+1)); [ $i -lt 900 ]; done"
     other = ("-e", "engine_recipe=hub-other")
     with futures.ThreadPoolExecutor() as pool:
-        one = pool.submit(s.play, "one", *LAYERS, "-e", "artifacts_rate_mb_s=5")
+        future = pool.submit(s.play, "one", *LAYERS, "-e", "artifacts_rate_mb_s=5")
         inside(s.nodes[1], begun)
         s.play("two", *LAYERS, *other, fails="this node is copying lab/model")
-        one.result()
+        future.result()
     s.everywhere(COMMIT, FILES)
     s.play("two-again", *LAYERS, *other)
     s.everywhere(hubs.commit(model(2)), model(2), "lab/other")

@@ -29,7 +29,7 @@ from cluster import LabError, say
 HEAD = cluster.HEAD
 PLAYBOOK = "playbooks/benchmark.yml"
 PROMPT, OUTPUT, REQUESTS, REPETITIONS = 64, 32, 4, 3  # the last two as the collection has them
-MOST_OVERHEAD = 2.0  # percent, unless rates by hand differ more among themselves
+MAX_OVERHEAD = 2.0  # percent, unless rates by hand differ more among themselves
 # Two cores for everything: what differs by less is no regression here.
 LIMITS = {"regression_percent": 30}
 SETTINGS = {
@@ -78,12 +78,12 @@ def measured(here: staying_up.Cluster, name: str, concurrency: list[int], fails:
     kept = here.node(HEAD, "sudo sh -c 'cat $(ls /var/lib/sparkmatrix/verdicts/*-benchmark.json | tail -n 1)'")
     run = json.loads(kept)
     points: list[dict[str, Any]] = run["serving"]
-    if [(one["concurrency"], one["repetitions"], one["failed"]) for one in points] != [
+    if [(point["concurrency"], point["repetitions"], point["failed"]) for point in points] != [
         (wanted, REPETITIONS, 0) for wanted in concurrency
     ]:
         raise LabError(f"kept of {name}: {points}")
-    outcomes = {one["check"]: one["outcome"] for one in run["verdicts"]}
-    say(f"   {name}: {[one['output_rate'] for one in points]} tokens/s; {outcomes}")
+    outcomes = {verdict["check"]: verdict["outcome"] for verdict in run["verdicts"]}
+    say(f"   {name}: {[point['output_rate'] for point in points]} tokens/s; {outcomes}")
     return points
 
 
@@ -121,7 +121,7 @@ def check(here: staying_up.Cluster) -> dict[str, Any]:
         "spread_percent": round(spread, 2),
     }
     say(f"   {json.dumps(result)}")
-    if overhead > max(MOST_OVERHEAD, spread):
+    if overhead > max(MAX_OVERHEAD, spread):
         raise LabError(f"the rate is {overhead:.1f} % below that of the generator by hand: {result}")
     here.node(HEAD, BUSY)
     try:

@@ -31,7 +31,7 @@ from cluster import LabError, say
 from kernel_log import Line
 from test_staying_up import HEAD, WORKER, Cluster
 
-MOST_S = 60.0  # of a run with four nodes
+MAX_S = 60.0  # of a run with four nodes
 HALF, OTHER = "enp1s0f0np0", "enP2p1s0f0np0"
 FOREIGN = "192.168.77.5/24"
 KEY = "/etc/sparkmatrix/engine-key.env"
@@ -116,10 +116,10 @@ class Doctor:
             suite = ElementTree.parse(self.out / "sparkmatrix-doctor.xml").getroot()
         except (OSError, ValueError, ElementTree.ParseError) as exc:
             raise LabError(f"{name}: {exc}\n{cluster.log_tail(f'doctor-{name}')}") from exc
-        failed = [one for one in run["verdicts"] if one["outcome"] == "fail"]
+        failed = [verdict for verdict in run["verdicts"] if verdict["outcome"] == "fail"]
         if bool(done.code) != bool(failed) or suite.get("failures") != str(len(failed)):
             raise LabError(f"{name}: exit code {done.code}, {suite.get('failures')} failures, {len(failed)} verdicts")
-        found = [one for one in run["verdicts"] if one["outcome"] != "pass"]
+        found = [verdict for verdict in run["verdicts"] if verdict["outcome"] != "pass"]
         say(f"   {name}: {done.seconds:.0f} s, {len(run['verdicts'])} verdicts")
         for one in found:
             say(f"     {one['outcome']} {one['cause'] or one['check']} {' '.join(one['hosts'])}: {one['found'][:150]}")
@@ -259,9 +259,9 @@ def main() -> int:
         for name in chosen.only.split(",") if chosen.only else STEPS:
             say(f"-- {name}: {STEPS[name].__doc__}")
             STEPS[name](doctor)
-        slow = {name: took for name, took in doctor.seconds.items() if took > MOST_S and name != "off"}
+        slow = {name: took for name, took in doctor.seconds.items() if took > MAX_S and name != "off"}
         if slow:
-            raise LabError(f"doctor took {slow}, expected {MOST_S:.0f} s at most")
+            raise LabError(f"doctor took {slow}, expected {MAX_S:.0f} s at most")
     except LabError as exc:
         problem = str(exc)
         say(problem)

@@ -159,9 +159,9 @@ def ask(python: str, words: Sequence[str], said: str, expected: str, directory: 
 
 def verify(model: str, case: Case) -> None:
     tried = smoke.run(Target("127.0.0.1", PORT, model, KEY, case.task), CONTEXT, START_S)
-    for one in tried:
-        print(f"   {one.kind} {one.outcome}: {one.found[:400]}", flush=True)
-    found = [f"{one.kind} {one.outcome}" for one in tried]
+    for trial in tried:
+        print(f"   {trial.kind} {trial.outcome}: {trial.found[:400]}", flush=True)
+    found = [f"{trial.kind} {trial.outcome}" for trial in tried]
     if [a for a, b in zip(found, case.requests, strict=True) if a not in (b, b.replace(" ok", f" {smoke.NOT_JUDGED}"))]:
         raise cluster.LabError(f"verify found {found}, expected {list(case.requests)}")
 

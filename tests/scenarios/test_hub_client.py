@@ -248,7 +248,7 @@ def test_xet_storage(place: Place, xet: Hub) -> None:
 def test_xet_storage_goes_on_where_it_was(place: Place, xet: Hub) -> None:
     cache = place.cache()
     listing = hub.ask(NAME, "", {"HF_ENDPOINT": xet.url})
-    blobs = {one.path: one.blob for one in listing.files}
+    blobs = {remote.path: remote.blob for remote in listing.files}
     with hub._download_folder(cache, REVISION, place.user) as folder:
         for path in WEIGHTS:
             part = pathlib.Path(folder, f"{blobs[path]}.part")
@@ -272,7 +272,7 @@ def test_a_cache_with_shared_blobs_as_the_client_makes_it(place: Place, xet: Hub
     made = importing.bring(cache, source, source.choose())
     caches.place(cache, made, ["main"])
     assert check.check(cache, made, full=True).whole
-    assert {one.path for one in made.files} == set(NEEDED)
+    assert {file.path for file in made.files} == set(NEEDED)
     # A copy of the links alone, as rsync -a makes it, is no model.
     shutil.rmtree(home / "hub/blobs")
     with pytest.raises(SparkError, match="2 of its 6 files are links to nothing"):

@@ -236,8 +236,8 @@ def main(arguments: Sequence[str]) -> int:
             here.expect("the admin's login", here.node("operator@spark1", "sudo id -un; hostname"), "root\nspark1\n")
         here.play("start", "site.yml")
         steps = [add, replace, remove_dead, *([remove_reachable] if everything else [])]
-        for one in steps:
-            one(here)
+        for step in steps:
+            step(here)
         print(json.dumps({"lifecycle_s": here.seconds}))
     except LabError as exc:
         code = 1

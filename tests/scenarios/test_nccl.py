@@ -43,11 +43,13 @@ def measured(here: staying_up.Cluster, name: str, *options: str) -> dict[str, An
 def check(here: staying_up.Cluster, found: dict[str, Any], tests: list[str], said: str) -> None:
     shown = json.dumps(found)
     figures = found["nccl"]
-    if [one["test"] for one in figures] != tests or any(one["hosts"] != here.launch.hosts for one in figures):
+    if [figure["test"] for figure in figures] != tests or any(
+        figure["hosts"] != here.launch.hosts for figure in figures
+    ):
         raise LabError(f"expected {tests} between both: {shown[:3000]}")
     if said not in shown:
         raise LabError(f"expected {said!r}: {shown[:3000]}")
-    if any(size["wrong"] or size["bus_gbs"] <= 0 for one in figures for size in one["sizes"]):
+    if any(size["wrong"] or size["bus_gbs"] <= 0 for figure in figures for size in figure["sizes"]):
         raise LabError(f"figures that cannot be: {shown[:3000]}")
 
 

@@ -305,8 +305,8 @@ def panels(here: Here) -> dict[str, Any]:
         here.node(HEAD, f"{key}; {ask} -d '{body}' https://127.0.0.1:8443/v1/completions")
         time.sleep(3)
     shown: dict[str, int] = {}
-    for one in dashboards.DASHBOARDS:
-        for panel in one.panels:
+    for dashboard in dashboards.DASHBOARDS:
+        for panel in dashboard.panels:
             found = [sample for query in panel.queries for sample in here.query(query.expr)]
             shown[panel.title] = sum(sample["value"][1] != "NaN" for sample in found)
     empty = {title for title, count in shown.items() if not count}

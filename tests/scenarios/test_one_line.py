@@ -59,7 +59,7 @@ hostnamectl set-hostname {{name}}
 sed -i 's/^127.0.1.1.*/127.0.1.1 {{name}}/' /etc/hosts
 """
 READY = "ready"
-MOST_KEYS, MOST_ANSWERS = 60, 3
+MAX_KEYS, MAX_ANSWERS = 60, 3
 ESCAPE = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z]|[=>])")
 QUESTIONS = {
     "addresses": r"Addresses of yours.*?: ",
@@ -352,7 +352,7 @@ def up(here: OneLine) -> None:
     keys = said.keys - len(f" {LAB}")
     here.figures |= {"answers": len(said.asked), "keys": keys, "question_s": said.first_s, "answer_s": said.seconds}
     here.expect("what was asked", said.asked, ["login", "password", "agree"])
-    here.expect(f"at most {MOST_KEYS} keys", keys <= MOST_KEYS, True)
+    here.expect(f"at most {MAX_KEYS} keys", keys <= MAX_KEYS, True)
     here.expect("the model is kept", f"engine_recipe: {MODEL}" in here.settings(), True)
 
 
@@ -506,9 +506,9 @@ def main() -> int:
             installed.result()
         here.watch()
         here.terminal = here.sit_down()
-        for one in steps:
-            say(f"-- {one.__doc__}")
-            one(here)
+        for step in steps:
+            say(f"-- {step.__doc__}")
+            step(here)
             if here.problems and not chosen.all:
                 break
         here.nowhere()

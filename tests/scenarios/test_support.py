@@ -39,7 +39,7 @@ PLAYBOOK = "playbooks/support.yml"
 OPTIONS = ("-e", json.dumps({"gateway_listen": ["127.0.0.1"]}))
 PLACE = cluster.STATE / "support"
 LOGS = PLACE / "logs"  # of this computer
-MOST_S = 60.0  # of a run of the playbook with two nodes
+MAX_S = 60.0  # of a run of the playbook with two nodes
 LOGIN, DESK = "dgx", "walrus-den"  # the account of the nodes; what a machine is called in its own journal
 HELLO = "sudo systemd-run -q --wait --collect --unit=sparkmatrix-gateway-hello echo hello-from-there"
 RUNNING = "sparkmatrix[^ ]* (logs|top)|journalctl .*-o json"  # what may not be left
@@ -242,8 +242,8 @@ def whole(here: Here) -> dict[str, Any]:
         kept = files[name].count("begin (left out) end")
         if kept < len(WORDS):
             raise LabError(f"{name}: {kept} of {len(WORDS)} lines:\n{files[name][:1500]}")
-    if took["seconds"] > MOST_S:
-        raise LabError(f"it took {took['seconds']} s, expected {MOST_S:.0f} at most")
+    if took["seconds"] > MAX_S:
+        raise LabError(f"it took {took['seconds']} s, expected {MAX_S:.0f} at most")
     return {**took, "secrets_looked_for": looked_for, "found": 0}
 
 
@@ -255,8 +255,8 @@ def anonymous(here: Here) -> dict[str, Any]:
     own: set[str] = set()
     for host in here.launch.hosts:
         links = json.loads(here.node(host, "ip -j addr"))
-        own |= {one["address"] for one in links if one["link_type"] == "ether"}
-        own |= {address["local"] for one in links for address in one["addr_info"] if one["ifname"] != "lo"}
+        own |= {link["address"] for link in links if link["link_type"] == "ether"}
+        own |= {address["local"] for link in links for address in link["addr_info"] if link["ifname"] != "lo"}
         own |= set(here.node(host, "cat /etc/machine-id /proc/sys/kernel/random/boot_id").split())
     own |= {DESK, f"/home/{LOGIN}"}
     looked_for = none_of(sorted(own), files, "whose machines these are")

@@ -395,7 +395,7 @@ class Api:
 
     def _delete(self, resource: str, number: int) -> None:
         if resource == "credential_types" and any(
-            one["credential_type"] == number for one in self.objects["credentials"].values()
+            credential["credential_type"] == number for credential in self.objects["credentials"].values()
         ):
             raise RefusedError(403, {"detail": "Credential types that are in use cannot be deleted."})
         for other, name, goes in FOLLOWS.get(resource, ()):
@@ -510,7 +510,7 @@ def check_survey(spec: Any) -> None:
             refuse(f"Default value {item['default']!r} expected to be {item['type']}.")
         if item["type"] in ("multiplechoice", "multiselect"):
             choices = item.get("choices", "").splitlines()
-            if not choices or any(one not in choices for one in item.get("default", "").splitlines()):
+            if not choices or any(line not in choices for line in item.get("default", "").splitlines()):
                 refuse("Default choice must be answered from the choices listed.")
 
 

@@ -69,7 +69,11 @@ def rdma(own: Sequence[Cage]) -> dict[str, Any]:
     """What ``ibdev2netdev`` returns of a machine with these cages."""
     ports = [half for cage in own for half in cage.halves]
     return document.plain(
-        {"devices": [one.as_dict() for one in ports], "cages": [one.as_dict() for one in own], "message": None}
+        {
+            "devices": [rdma_port.as_dict() for rdma_port in ports],
+            "cages": [one.as_dict() for one in own],
+            "message": None,
+        }
     )  # type: ignore[no-any-return]
 
 

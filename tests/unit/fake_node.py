@@ -84,7 +84,7 @@ class FakeNode(FakeMachine):
 
     def holders(self, _machine: Any, asked: Any) -> list[Holder]:
         self.asked.append({netdev: list(addresses) for netdev, addresses in asked.items()})
-        return [one for one in self.strangers if one.address in asked.get(one.netdev, ())]
+        return [holder for holder in self.strangers if holder.address in asked.get(holder.netdev, ())]
 
     def _show(self) -> str:
         due, self.pending = (

@@ -25,9 +25,11 @@ _VARIABLE = re.compile(r"'[^']*'|\S*[\d/]\S*")
 def of_findings(findings: Iterable[Any], rule: str = "") -> list[Found]:
     """``rule``: its id; a finding of none has the first words of its text in that place."""
     made = []
-    for one in findings:
-        name = rule or first_words(one.found)
-        made.append((f"{name} {one.severity} {one.host} {one.device}", f"{name} {one.severity}", str(one)))
+    for finding in findings:
+        name = rule or first_words(finding.found)
+        made.append(
+            (f"{name} {finding.severity} {finding.host} {finding.device}", f"{name} {finding.severity}", str(finding))
+        )
     return made
 
 
@@ -37,12 +39,12 @@ def first_words(text: str) -> str:
 
 def of_verdicts(verdicts: Iterable[Any]) -> list[Found]:
     made = []
-    for one in verdicts:
-        rule = f"{one.outcome} {one.check} {one.cause}"
-        limits = "".join(f" ({each.kind} {each.value:g} {each.unit})" for each in one.limit)
-        remedy = [f"> {one.remedy}"] if one.remedy else []
-        text = "\n  ".join([f"{one.found}{limits}", *(f"| {line}" for line in one.evidence), *remedy])
-        made.append((f"{rule} {' - '.join(one.hosts)} {one.device}", rule, text))
+    for verdict in verdicts:
+        rule = f"{verdict.outcome} {verdict.check} {verdict.cause}"
+        limits = "".join(f" ({each.kind} {each.value:g} {each.unit})" for each in verdict.limit)
+        remedy = [f"> {verdict.remedy}"] if verdict.remedy else []
+        text = "\n  ".join([f"{verdict.found}{limits}", *(f"| {line}" for line in verdict.evidence), *remedy])
+        made.append((f"{rule} {' - '.join(verdict.hosts)} {verdict.device}", rule, text))
     return made
 
 

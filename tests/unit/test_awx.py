@@ -209,7 +209,11 @@ def test_options_are_those_of_the_modules():
         options = module_options(module)
         for one in OBJECTS[endpoint]:
             assert set(one) - {"simplified_workflow_nodes"} <= options, one["name"]
-    nodes = [node for one in OBJECTS["controller_workflows"] for node in one["simplified_workflow_nodes"]]
+    nodes = [
+        node
+        for controller_workflow in OBJECTS["controller_workflows"]
+        for node in controller_workflow["simplified_workflow_nodes"]
+    ]
     assert all(set(node) <= module_options("workflow_job_template_node") for node in nodes)
 
 

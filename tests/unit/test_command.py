@@ -211,10 +211,10 @@ def test_which_machines_are_meant(ran: list[list[str]], monkeypatch: pytest.Monk
     here = discover.Candidate("192.0.2.2", "spark-3c4d", own=True)
     network = {"": [spark, disk, here], "192.0.2.5": [disk], "192.0.2.7": [gone]}
     monkeypatch.setattr(first.discover, "find", network.__getitem__)
-    assert {one.address for one in first.choose("")[0]} == {"192.0.2.1", "192.0.2.2"}
+    assert {machine.address for machine in first.choose("")[0]} == {"192.0.2.1", "192.0.2.2"}
     said = capsys.readouterr().err
     assert "Left out, not named like a Spark: nas 192.0.2.5" in said and "SHA256:a" in said and "this computer" in said
-    assert [one.address for one in first.choose("192.0.2.5")[0]] == ["192.0.2.5"]
+    assert [machine.address for machine in first.choose("192.0.2.5")[0]] == ["192.0.2.5"]
     with pytest.raises(click.exceptions.Exit) as ended:
         first.choose("192.0.2.7")
     assert ended.value.exit_code == play.SILENT

@@ -24,7 +24,7 @@ def test_the_guide_lists_every_port_of_the_code() -> None:
 def test_a_row_of_a_cluster_that_serves_is_no_wide_range_but_for_the_ranks() -> None:
     """Or it would admit whatever listens."""
     for row in guide_tables.listeners():
-        assert all(len(one) < 1000 for one in row.ports) or row.program == "Ranks", row
+        assert all(len(port) < 1000 for port in row.ports) or row.program == "Ranks", row
         places = ("all interfaces", "loopback", "cluster address", "`gateway_listen`")
         assert any(place in row.where for place in places), row
 

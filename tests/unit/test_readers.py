@@ -42,11 +42,11 @@ REFUSED = (
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_true_output_is_understood(name: str) -> None:
-    one = TEXTS[name]
-    for text in one.true:
+    reader = TEXTS[name]
+    for text in reader.true:
         try:
-            one.read(text)
-        except one.refuses as exc:
+            reader.read(text)
+        except reader.refuses as exc:
             assert name in REFUSED, exc
 
 
@@ -114,7 +114,11 @@ def calls(path: Path) -> Iterator[Place]:
         words = ast.unparse(call.func).split(".")
         one_way = len(words) == 2 and words[1] in ONE_WAY.get(words[0], ())
         if one_way or words[-1] == "yaml_load" or (words[0] in {"json", "yaml"} and "load" in words[-1]):
-            around = [one for one in functions if one.lineno <= call.lineno <= (one.end_lineno or 0)]
+            around = [
+                function_def
+                for function_def in functions
+                if function_def.lineno <= call.lineno <= (function_def.end_lineno or 0)
+            ]
             lines = range(call.lineno, (call.end_lineno or call.lineno) + 1)
             yield Place(str(path.relative_to(PLUGINS)), around[-1].name if around else "", lines, one_way)
 
@@ -253,10 +257,10 @@ def distorted(draw: st.DrawFn, value: Any) -> Any:
 @pytest.mark.parametrize("name", TEXTS)
 @given(data=st.data())
 def test_damaged_text_gives_an_answer_or_a_refusal(name: str, data: st.DataObject) -> None:
-    one = TEXTS[name]
+    reader = TEXTS[name]
     try:
-        one.read(data.draw(damaged(one.true)))
-    except one.refuses as exc:
+        reader.read(data.draw(damaged(reader.true)))
+    except reader.refuses as exc:
         note(str(exc))
         assert str(exc)
 
@@ -264,11 +268,11 @@ def test_damaged_text_gives_an_answer_or_a_refusal(name: str, data: st.DataObjec
 @pytest.mark.parametrize("name", DOCUMENTS)
 @given(data=st.data())
 def test_a_distorted_document_gives_an_answer_or_a_refusal(name: str, data: st.DataObject) -> None:
-    one = DOCUMENTS[name]
-    document = data.draw(distorted(one.true[0]))
+    reader = DOCUMENTS[name]
+    document = data.draw(distorted(reader.true[0]))
     try:
-        one.read(document)
-    except one.refuses as exc:
+        reader.read(document)
+    except reader.refuses as exc:
         assert str(exc)
 
 
@@ -289,13 +293,13 @@ ENTRIES: dict[str, Callable[[Any], set[Any]]] = {
 @pytest.mark.parametrize("name", ENTRIES)
 @given(data=st.data())
 def test_a_cut_text_tells_nothing_that_the_whole_does_not(name: str, data: st.DataObject) -> None:
-    one, entries = TEXTS[name], ENTRIES[name]
-    text = data.draw(st.sampled_from(one.true))
+    reader, entries = TEXTS[name], ENTRIES[name]
+    text = data.draw(st.sampled_from(reader.true))
     cut = text[: data.draw(st.integers(0, len(text)))]
     try:
-        whole = entries(one.read(text))
-        part = entries(one.read(cut))
-    except one.refuses:
+        whole = entries(reader.read(text))
+        part = entries(reader.read(cut))
+    except reader.refuses:
         return
     assert part <= whole or not cut.strip()
 

@@ -42,7 +42,12 @@ def made(name: str, count: int, way: str) -> tuple[Any, Any, list[str]]:
     settings = UserSettings(requirements=GPU, **WAYS[way])
     service = services.Service(entry, required(*engine_recipe.find(name, ())), settings)
     result = services.plan([service], facts(count), {}, firewall=True)
-    found = sorted({f"{one.severity} {one.host.replace(name, '…')} {one.device}".strip() for one in result.findings})
+    found = sorted(
+        {
+            f"{finding.severity} {finding.host.replace(name, '…')} {finding.device}".strip()
+            for finding in result.findings
+        }
+    )
     plans = {host: plan.as_dict() for host, plan in result.plans.items()}
     return plans, {host: rendered(plan) for host, plan in result.plans.items()}, found
 

@@ -82,7 +82,7 @@ def test_the_package_ansible_brings_every_collection_that_is_required(name):
 
 def test_the_range_of_ansible_is_that_of_the_locks():
     """So what is tested is the oldest and the newest of what the guide installs."""
-    lower, upper = sorted(str(one) for one in Requirement(release.asked_for(ROOT)).specifier)[::-1]
+    lower, upper = sorted(str(specifier) for specifier in Requirement(release.asked_for(ROOT)).specifier)[::-1]
     dev = (ROOT / "requirements/dev.in").read_text()
     assert f"ansible{lower}," in dev and f',{upper} ; python_version >= "3.12"' in dev
 
@@ -139,6 +139,9 @@ def test_the_tools_of_awx_are_locked_with_hashes_and_only_there():
     asked = [Requirement(line) for line in source if line[:1].isalpha()] + [Requirement(line) for line in PACKAGES]
     image = yaml.safe_load((ROOT / "execution-environment.yml").read_text())["dependencies"]
     asked += [Requirement(image[name]["package_pip"]) for name in ("ansible_core", "ansible_runner")]
-    assert all(locked[one.name] in one.specifier for one in asked) and "-r ../requirements.txt" in source
+    assert (
+        all(locked[requirement.name] in requirement.specifier for requirement in asked)
+        and "-r ../requirements.txt" in source
+    )
     for lock in ("dev-py311.txt", "dev-py312.txt"):
         assert not re.search(r"(?m)^ansible-(builder|runner)==", (ROOT / "requirements" / lock).read_text())

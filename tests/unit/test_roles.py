@@ -177,12 +177,14 @@ MADE_HERE = {
 
 def mappings(value: Any) -> list[dict[str, Any]]:
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [*([value] if isinstance(value, dict) else []), *(one for part in inner for one in mappings(part))]
+    return [*([value] if isinstance(value, dict) else []), *(mapping for part in inner for mapping in mappings(part))]
 
 
 def connections_from_results(files: dict[str, Any]) -> set[tuple[str, str, str]]:
     """Where, what is set, and the result it is made of, however many variables and loops lie in between."""
-    registered = {str(one["register"]) for text in files.values() for one in mappings(text) if "register" in one}
+    registered = {
+        str(mapping["register"]) for text in files.values() for mapping in mappings(text) if "register" in mapping
+    }
     registered |= {"ansible_facts", "ansible_local"}
     made_of: dict[str, set[str]] = {}
     places = []
@@ -194,11 +196,11 @@ def connections_from_results(files: dict[str, Any]) -> set[tuple[str, str, str]]
         if isinstance(text, dict):  # of roles/*/vars and defaults
             for name, value in text.items():
                 define(name, value)
-        for one in mappings(text):
-            loops = [value for key, value in one.items() if re.fullmatch(r"loop|with_\w+", str(key))]
-            if loops and (one.get("loop_control") or {}).get("loop_var"):
-                define(one["loop_control"]["loop_var"], loops)
-            for key, value in one.items():
+        for mapping in mappings(text):
+            loops = [value for key, value in mapping.items() if re.fullmatch(r"loop|with_\w+", str(key))]
+            if loops and (mapping.get("loop_control") or {}).get("loop_var"):
+                define(mapping["loop_control"]["loop_var"], loops)
+            for key, value in mapping.items():
                 name = str(key).rpartition(".")[2]
                 any_name = name in ("set_fact", "vars") and "{{" in str(
                     list(value) if isinstance(value, dict) else value
@@ -206,7 +208,7 @@ def connections_from_results(files: dict[str, Any]) -> set[tuple[str, str, str]]
                 if name in ("set_fact", "vars") and isinstance(value, dict):
                     for inner, what in value.items():
                         define(inner, [what, loops])
-                sets = CONNECTION.fullmatch(name) and (name.startswith("ansible_") or {"name", "hosts"} & set(one))
+                sets = CONNECTION.fullmatch(name) and (name.startswith("ansible_") or {"name", "hosts"} & set(mapping))
                 if sets or any_name:
                     used = set(re.findall(r"\w+", str(value)))
                     places.append((where, name, used | set(re.findall(r"\w+", str(loops)))))
@@ -233,8 +235,8 @@ def test_a_task_with_a_secret_is_kept_out_of_the_log():
     """Those that make, copy or remove one, and what a module returns as ``secret``; who only looks gets none."""
     secret = re.compile(r"'call': 'secret'|\.secret\b")
     files = [path for room in ("roles", "playbooks") for path in (ROOT / room).rglob("*.yml")]
-    tasks = [one for path in files for one in mappings(yaml.load(path.read_text(), yaml.BaseLoader))]
-    handle = [one for one in tasks if any("." in key and secret.search(f"{key} {one[key]}") for key in one)]
+    tasks = [mapping for path in files for mapping in mappings(yaml.load(path.read_text(), yaml.BaseLoader))]
+    handle = [task for task in tasks if any("." in key and secret.search(f"{key} {task[key]}") for key in task)]
     shown = [one for one in handle if one.get("no_log") != "true"]
     assert [one["name"] for one in shown if "'state': 'read'" not in str(one)] == []
     assert len(handle) > 8

@@ -127,7 +127,7 @@ def test_what_a_container_writes_into_is_mounted_nosuid_before(name):
         if f"/etc/sparkmatrix/{compose}/compose.yml" not in made:
             continue
         (service,) = yaml.safe_load(made[f"/etc/sparkmatrix/{compose}/compose.yml"])["services"].values()
-        written = [one["source"] for one in service["volumes"] if not one["read_only"]]
+        written = [volume["source"] for volume in service["volumes"] if not volume["read_only"]]
         text = made[f"/etc/systemd/system/sparkmatrix-{unit}.service"]
         assert f"\nExecStartPre={paths.NODE_PROGRAM} nosuid {' '.join(written)}\n" in text
         assert text.index(" nosuid ") < text.index("\nExecStart=")

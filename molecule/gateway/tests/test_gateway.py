@@ -28,7 +28,7 @@ class Gateway:
 
     def __init__(self, host):
         self.host = host
-        self.address = next(one for one in host.interface("enP7s7").addresses if "." in one)
+        self.address = next(address for address in host.interface("enP7s7").addresses if "." in address)
         self.context = ssl.create_default_context(cadata=host.file(f"{ETC}/tls/ca.crt").content_string)
         self.keys = {name: host.file(f"{ETC}/keys/{name}.key").content_string.strip() for name in ("alice", "bob")}
 

@@ -139,7 +139,7 @@ def test_nothing_listens_that_the_guide_does_not_list(host):
         wanted = [GROUPS.get(row.program) for row in ours]
         return any(group.startswith(one) if one else not group.startswith(SLICE) for one in wanted)
 
-    assert [one for one in listeners(host) if not listed(*one)] == []
+    assert [listener for listener in listeners(host) if not listed(*listener)] == []
 
 
 @pytest.mark.parametrize("unit", ["sparkmatrix-ray", "sparkmatrix-engine"])
@@ -170,7 +170,7 @@ def test_what_root_does_before_each_start_has_no_variables_of_the_engine(host):
     assert len(dropped) >= len(units)
     for unit in (drop, "sparkmatrix-gpu-devices"):
         variables = ("Environment", "EnvironmentFiles", "PassEnvironment")
-        assert [host.check_output("systemctl show -P %s %s", one, unit) for one in variables] == ["", "", ""]
+        assert [host.check_output("systemctl show -P %s %s", variable, unit) for variable in variables] == ["", "", ""]
 
 
 def test_the_api_and_the_dashboard_listen_on_loopback_only(host):
@@ -244,7 +244,7 @@ def test_the_run_that_started_the_engine_keeps_its_verdicts_and_one_without_a_ch
 def management(host):
     if name(host) != HEAD:
         pytest.skip("the gateway is on the head")
-    return next(one for one in host.interface("enP7s7").addresses if "." in one)
+    return next(address for address in host.interface("enP7s7").addresses if "." in address)
 
 
 def test_a_client_of_another_machine_gets_an_answer_through_the_gateway(host, management):

@@ -32,7 +32,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import parse_addresses
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.interfaces import Effective
 
-MOST_ADDRESSES = 1024  # a /22; more is no home or rack network but a mistyped prefix
+MAX_ADDRESSES = 1024  # a /22; more is no home or rack network but a mistyped prefix
 TIMEOUT_S = 1.0
 _NAME_S, _NAME_TRIES = 0.5, 3  # over Wi-Fi a packet is lost at times, and a Spark without a name would be left out
 _BROWSE_S = 8.0  # avahi-browse waits for machines that announce themselves and do not answer
@@ -120,7 +120,7 @@ class Machine:
 
 def look(request: Request, check: bool) -> Found:
     found = find(request.where)
-    return Found([confirmed(one, request.confirmed) for one in found] if request.confirmed else found)
+    return Found([confirmed(candidate, request.confirmed) for candidate in found] if request.confirmed else found)
 
 
 def find(where: str = "", *, runner: Runner | None = None) -> list[Candidate]:
@@ -134,29 +134,33 @@ def find(where: str = "", *, runner: Runner | None = None) -> list[Candidate]:
         found = named(where.replace(",", " ").split())
     else:
         found = parse_avahi(ask(("avahi-browse", "--parsable", "--resolve", "--terminate", "_ssh._tcp")).out)
-        if not any(one.likely for one in found):
-            heard = {one.address for one in found}
+        if not any(candidate.likely for candidate in found):
+            heard = {candidate.address for candidate in found}
             found += scan(one for network in own_networks(ask) for one in addresses(network) if one not in heard)
-    return [replace(one, own=is_own(one.address)) for one in with_host_keys(found, ask)]
+    return [replace(candidate, own=is_own(candidate.address)) for candidate in with_host_keys(found, ask)]
 
 
 def machines(candidates: Sequence[Candidate]) -> list[Machine]:
     """Each once, those with the name of a Spark first. Of these this computer comes first, else last."""
-    at = {one.address: one for one in sorted(candidates, key=_of_cable)}
+    at = {candidate.address: candidate for candidate in sorted(candidates, key=_of_cable)}
     made = []
-    for places in together({one.address: one.fingerprint or THIS * one.own for one in at.values()}):
+    for places in together(
+        {candidate.address: candidate.fingerprint or THIS * candidate.own for candidate in at.values()}
+    ):
         first, *others = places
         likely, own = (any(getattr(at[place], word) for place in places) for word in ("likely", "own"))
         name = next((at[place].name for place in places if at[place].name), "")
         made.append(Machine(first, name, at[first].fingerprint, at[first].kind, likely, own, tuple(others)))
-    order = [one.address for one in candidates]
-    return sorted(made, key=lambda one: (not one.likely, one.own is not one.likely, order.index(one.address)))
+    order = [candidate.address for candidate in candidates]
+    return sorted(
+        made, key=lambda machine: (not machine.likely, machine.own is not machine.likely, order.index(machine.address))
+    )
 
 
 def opens(user: str, machine: Machine, candidates: Iterable[Candidate], runner: Runner = run) -> bool:
     """Whether a key lets this user in at the host key that was shown, and sudo wants no password."""
     with tempfile.NamedTemporaryFile("w", prefix="sparkmatrix-") as known:
-        known.write("".join(f"{line}\n" for one in candidates for line in one.known_hosts))
+        known.write("".join(f"{line}\n" for candidate in candidates for line in candidate.known_hosts))
         known.flush()
         how = (f"UserKnownHostsFile={known.name}", *_STRICT)
         ssh = ("ssh", *(f"-o{one}" for one in how), f"{user}@{machine.address}")
@@ -165,7 +169,7 @@ def opens(user: str, machine: Machine, candidates: Iterable[Candidate], runner: 
 
 def nobody(found: Iterable[Candidate], platform: str = f"{sys.platform} {os.uname().release}") -> str:
     """Why no machine was taken, as far as it is seen from here."""
-    if any(not one.own for one in found):
+    if any(not candidate.own for candidate in found):
         return "No machine is named like a Spark."
     why = next((why for word, why in _UNSEEN.items() if word in platform), "")
     return f"No machine answers ssh in the network of this computer{why}."
@@ -187,9 +191,9 @@ def together(shown: Mapping[str, str], ids: Mapping[str, str] | None = None) -> 
     return list(found.values())
 
 
-def _of_cable(one: Candidate) -> bool:
+def _of_cable(candidate: Candidate) -> bool:
     """Not where a machine is managed: addresses between two machines come last."""
-    return one.address.startswith("169.254.") or bool(_CABLE.fullmatch(one.interface))
+    return candidate.address.startswith("169.254.") or bool(_CABLE.fullmatch(candidate.interface))
 
 
 def _run(argv: Sequence[str]) -> Completed:
@@ -209,8 +213,8 @@ def parse_avahi(text: str) -> list[Candidate]:
         if len(fields) > 8 and fields[0] == "=" and fields[2] == "IPv4" and _is_address(fields[7]):
             name = _short(_ESCAPE.sub(_unescape, fields[6]))
             interface = fields[1] if _INTERFACE.fullmatch(fields[1]) else ""
-            one = Candidate(fields[7], name if _NAME.fullmatch(name) else "", interface=interface)
-            found.setdefault(fields[7], one)
+            candidate = Candidate(fields[7], name if _NAME.fullmatch(name) else "", interface=interface)
+            found.setdefault(fields[7], candidate)
     return sorted(found.values(), key=lambda item: (item.name, item.address))
 
 
@@ -234,9 +238,9 @@ def addresses(cidr: str) -> list[str]:
         raise SparkError(f"{cidr!r} is no IPv4 network", "", "Write it like 192.168.1.0/24") from exc
     if not network.is_private:
         raise SparkError("the network is not a private one", cidr, "Name your own local network")
-    if network.num_addresses > MOST_ADDRESSES:
+    if network.num_addresses > MAX_ADDRESSES:
         raise SparkError(
-            f"the network has {network.num_addresses} addresses, more than {MOST_ADDRESSES}", cidr, "Name a smaller one"
+            f"the network has {network.num_addresses} addresses, more than {MAX_ADDRESSES}", cidr, "Name a smaller one"
         )
     return [str(address) for address in network.hosts()]
 
@@ -358,17 +362,17 @@ def _sender(place: tuple[str, int]) -> str:
 
 
 def own_networks(runner: Runner) -> list[str]:
-    """The private networks of this computer, the one of its default route first; no more than MOST_ADDRESSES in all."""
+    """The private networks of this computer, the one of its default route first; no more than MAX_ADDRESSES in all."""
     first = _sender(_ANYWHERE)
     found: dict[ipaddress.IPv4Network, str] = {}
     for address in sorted(
         _carried(runner) or ([f"{first}/24"] if first else []), key=lambda one: one.partition("/")[0] != first
     ):
         network = ipaddress.IPv4Interface(address).network
-        if network.num_addresses > MOST_ADDRESSES:
+        if network.num_addresses > MAX_ADDRESSES:
             network = ipaddress.IPv4Interface(f"{address.partition('/')[0]}/24").network
         size = sum(one.num_addresses for one in found) + network.num_addresses
-        if network.is_private and not network.is_loopback and network.num_addresses > 2 and size <= MOST_ADDRESSES:
+        if network.is_private and not network.is_loopback and network.num_addresses > 2 and size <= MAX_ADDRESSES:
             found.setdefault(network, str(network))
     if not found:
         raise SparkError(

@@ -96,10 +96,10 @@ def _whole(cache: Cache, name: str, revision: str) -> Manifest:
 def _blobs(manifests: Iterable[Manifest]) -> Iterator[tuple[Manifest, File]]:
     seen = set()
     for manifest in manifests:
-        for one in manifest.files:
-            if one.blob not in seen:
-                seen.add(one.blob)
-                yield manifest, one
+        for file in manifest.files:
+            if file.blob not in seen:
+                seen.add(file.blob)
+                yield manifest, file
 
 
 def _info(name: str, size: int) -> tarfile.TarInfo:
@@ -176,7 +176,7 @@ def pick(models: Iterable[tuple[Manifest, Sequence[str]]], name: str, ref: str, 
 
 
 def refuse_pickle(manifest: Manifest, path: str) -> None:
-    if any(one.path.endswith(selection.PICKLE) for one in manifest.files):
+    if any(file.path.endswith(selection.PICKLE) for file in manifest.files):
         raise SparkError(
             f"{manifest.name} has pickle files: reading them runs whatever program is in them",
             path,
@@ -194,7 +194,7 @@ def _read(cache: Cache, tar: tarfile.TarFile, path: str, pickle: bool, tell: Tel
     for manifest, _refs in models:
         if not pickle:
             refuse_pickle(manifest, path)
-    expected = {one.blob: one for manifest, _refs in models for one in manifest.files}
+    expected = {file.blob: file for manifest, _refs in models for file in manifest.files}
     lacking = _lacking(cache, [manifest for manifest, _refs in models])
     _check_room(cache, sum(expected[blob].size * len(wanted) for blob, wanted in lacking.items()), path)
     for manifest, _refs in models:
@@ -227,7 +227,7 @@ def _manifests(
         told = json_text.mapping(source.read() if source else b"")
         if told["schema"] != _SCHEMA:
             raise ValueError(f"schema is {told['schema']!r:.20}")
-        models = [(parse(one["manifest"]), tuple(map(caches.check_ref, one["refs"]))) for one in told["models"]]
+        models = [(parse(model["manifest"]), tuple(map(caches.check_ref, model["refs"]))) for model in told["models"]]
     if not models:
         raise _odd(path, "it has no model")
     return models
@@ -238,7 +238,7 @@ def _lacking(cache: Cache, manifests: Sequence[Manifest]) -> Mapping[str, list[M
     found: dict[str, list[Manifest]] = {}
     for manifest in manifests:
         broken = {one.path for one in check.check(cache, manifest).broken}
-        for blob in {one.blob for one in manifest.files if one.path in broken and one.size}:
+        for blob in {file.blob for file in manifest.files if file.path in broken and file.size}:
             if manifest.name not in {one.name for one in found.setdefault(blob, [])}:
                 found[blob].append(manifest)
     return found

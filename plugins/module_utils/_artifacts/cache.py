@@ -406,6 +406,6 @@ def shared_blob(cache: Cache, blob: Path) -> str:
 
 def _links_to(cache: Cache, shared: str) -> bool:
     return any(
-        one.is_symlink() and os.path.realpath(one) == shared
-        for one in Path(cache.home, "hub").glob("models--*/blobs/*")
+        path.is_symlink() and os.path.realpath(path) == shared
+        for path in Path(cache.home, "hub").glob("models--*/blobs/*")
     )

@@ -36,7 +36,7 @@ _TOGETHER = 256 * 1024 * 1024  # bytes; files that are smaller come with others
 _SILENT_S = 600  # with data, while a side reads what is there of a file; ssh notices in 10 s who is gone
 _TRIES = 5  # that bring nothing
 _PAUSE_S = 3.0
-_MOST_SAID = 500
+_MAX_SAID = 500
 _RECEIVED = re.compile(rb"received (\d+) bytes")
 # AES is in the processor, and faster there than what ssh prefers.
 _SSH = (
@@ -163,27 +163,27 @@ def pull(cache: Cache, of: Manifest, lacking: Sequence[File], way: Way, *, tell:
             try:
                 while not failed:
                     going = wait(running, 1.0, FIRST_EXCEPTION)
-                    failed = {one for one in going.done if one.exception()}
-                    tell(sum(there(one, directory) for one in lacking))
+                    failed = {future for future in going.done if future.exception()}
+                    tell(sum(there(file, directory) for file in lacking))
                     if not going.not_done:
                         break
             finally:
-                for one in running:
-                    one.cancel()
+                for future in running:
+                    future.cancel()
                 work.end()
-        for one in failed:
-            one.result()
+        for future in failed:
+            future.result()
     return work.received
 
 
 def batches(files: Sequence[File]) -> Iterator[list[File]]:
     """The large ones by themselves and first, the others together."""
     small: list[File] = []
-    for one in sorted(files, key=lambda one: -one.size):
-        if one.size >= _TOGETHER:
-            yield [one]
+    for file in sorted(files, key=lambda one: -one.size):
+        if file.size >= _TOGETHER:
+            yield [file]
         else:
-            small.append(one)
+            small.append(file)
             if sum(other.size for other in small) >= _TOGETHER:
                 yield small
                 small = []
@@ -203,16 +203,16 @@ class _Pull:
 
     def end(self) -> None:
         self.stop.set()
-        for one in list(self.running):
-            one.terminate()
+        for process in list(self.running):
+            process.terminate()
 
     def bring(self, batch: Sequence[File], number: int) -> None:
         left, mend, fruitless, stream = list(batch), False, 0, number
         while left and not self.stop.is_set():
-            before = sum(there(one, self.directory) for one in left)
+            before = sum(there(file, self.directory) for file in left)
             problem = self._rsync(left, stream, mend)
             if not problem:
-                left = [one for one in left if not check.fits(one, self.directory)]
+                left = [file for file in left if not check.fits(file, self.directory)]
                 if left and mend:
                     raise SparkError(
                         f"what {self.way.host} gives as {left[0].path} is not what its manifest says",
@@ -221,7 +221,7 @@ class _Pull:
                     )
                 mend = True
                 continue
-            fruitless = 0 if sum(there(one, self.directory) for one in left) > before else fruitless + 1
+            fruitless = 0 if sum(there(file, self.directory) for file in left) > before else fruitless + 1
             if fruitless == _TRIES or self.stop.is_set():
                 raise SparkError(f"{self.way.host} does not give it: {problem}", left[0].path, AGAIN)
             self.note(f"{self.way.host}: {problem}; it goes on where it was")
@@ -239,13 +239,13 @@ class _Pull:
             stderr=subprocess.PIPE,
         ) as rsync:
             self.running.add(rsync)
-            out, told = rsync.communicate("".join(f"{one.blob}\n" for one in files).encode())
+            out, told = rsync.communicate("".join(f"{file.blob}\n" for file in files).encode())
             self.running.discard(rsync)
             self.received += sum(int(count) for count in _RECEIVED.findall(out))
         if not rsync.returncode:
             return ""
         said = told.decode(errors="replace").strip().splitlines()
-        return strict.words("; ".join(said[:2])[:_MOST_SAID] or f"rsync ended with {rsync.returncode}")
+        return strict.words("; ".join(said[:2])[:_MAX_SAID] or f"rsync ended with {rsync.returncode}")
 
 
 def there(file: File, directory: int) -> int:

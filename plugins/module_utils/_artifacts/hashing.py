@@ -83,10 +83,10 @@ def at_once(act: Callable[[_Item], _Made], items: Sequence[_Item]) -> list[_Made
     with ThreadPoolExecutor(max_workers=min(_MAX_WORKERS, os.cpu_count() or 1)) as pool:
         waiting: list[Future[Any]] = [pool.submit(act, item) for item in items]
         try:
-            return [one.result() for one in waiting]
+            return [future.result() for future in waiting]
         except BaseException:
-            for one in waiting:
-                one.cancel()
+            for future in waiting:
+                future.cancel()
             raise
 
 

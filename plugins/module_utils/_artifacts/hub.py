@@ -42,7 +42,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.model_
 
 _LARGEST_ANSWER = 64 * 1024 * 1024
 _REDIRECTS = 5
-_MOST_PAGES = 200
+_MAX_PAGES = 200
 _NEXT = re.compile(r'<([^>]+)>\s*;\s*rel="next"')
 _GIT = re.compile(r"[0-9a-f]{40}")
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -77,7 +77,7 @@ class Listing:
     indexes: Mapping[str, str] = field(default_factory=dict)
 
     def choose(self, pickle: bool = False) -> selection.Choice:
-        sizes = {one.path: one.size for one in self.files}
+        sizes = {remote.path: remote.size for remote in self.files}
         return selection.choose(self.name, sizes, self.indexes, pickle)
 
 
@@ -113,8 +113,8 @@ def ask(name: str, revision: str, environment: Mapping[str, str]) -> Listing:
         check_revision(commit)
     except ValueError as exc:
         raise where.odd(f"its revision {quoted} has no commit") from exc
-    files = tuple(sorted(where.tree(commit), key=lambda one: one.path))
-    present = {one.path for one in files}
+    files = tuple(sorted(where.tree(commit), key=lambda remote: remote.path))
+    present = {remote.path for remote in files}
     # Everybody may list the files of a gated repository; who may not read its configuration gets no weights either.
     asked = [one for one in (*selection.INDEXES, "config.json", "params.json") if one in present]
     texts = {one: where.get(f"/{name}/resolve/{commit}/{one}").body.decode("utf-8", "replace") for one in asked}
@@ -173,7 +173,7 @@ class _Hub:
 
     def tree(self, commit: str) -> Iterator[Remote]:
         path = f"/api/models/{self.name}/tree/{commit}?recursive=true"
-        for _page in range(_MOST_PAGES):
+        for _page in range(_MAX_PAGES):
             reply = self.get(path)
             entries = self._read(reply)
             if not isinstance(entries, list):
@@ -222,10 +222,10 @@ def obtain(
 ) -> Manifest:
     """Downloads what is not here, and verifies all of it. Blobs lie in ``blobs`` below ``cache.partial`` afterwards,
     for :func:`cache.place`; those that other revisions have stay where they are."""
-    files = {one.path: one for one in listing.files if one.path in choice.paths}
+    files = {remote.path: remote for remote in listing.files if remote.path in choice.paths}
     with folders.inside(cache.home, cache.arriving(listing.revision), make=True):
         pass
-    work = _Bringing(cache, listing, {one.blob: one for one in files.values()}, tell, say)
+    work = _Bringing(cache, listing, {remote.blob: remote for remote in files.values()}, tell, say)
     work.measure(work.lacking)
     for _again in range(2):
         if work.lacking:
@@ -233,16 +233,16 @@ def obtain(
     if work.lacking:
         raise SparkError(
             f"{len(work.lacking)} files that arrive are not what the hub says they are,"
-            f" {min(one.path for one in work.lacking)} the first",
+            f" {min(remote.path for remote in work.lacking)} the first",
             listing.name,
             f"Look at what stands between this node and {listing.hub}; a mirror may hold another file under this name",
         )
     folders.remove(cache.home, cache.arriving(listing.revision)[:-1], folders.DOWNLOAD)
-    made = [(one, work.made[one.blob]) for _path, one in sorted(files.items())]
+    made = [(remote, work.made[remote.blob]) for _path, remote in sorted(files.items())]
     return Manifest(
         listing.name,
         listing.revision,
-        tuple(File(one.path, one.size, found.sha256, one.blob) for one, found in made),
+        tuple(File(remote.path, remote.size, found.sha256, remote.blob) for remote, found in made),
         listing.hub,
     )
 
@@ -261,26 +261,26 @@ class _Bringing:
 
     @property
     def lacking(self) -> list[Remote]:
-        return [one for blob, one in self.brings.items() if blob not in self.made]
+        return [remote for blob, remote in self.brings.items() if blob not in self.made]
 
     def measure(self, some: Sequence[Remote]) -> None:
         counter = hashing.Counter(self._count)
-        hashing.at_once(lambda one: self._measure(one, counter), some)
+        hashing.at_once(lambda remote: self._measure(remote, counter), some)
 
     def _count(self, count: int) -> None:
         self._read += count
-        size = sum(one.size for one in self.brings.values())
+        size = sum(remote.size for remote in self.brings.values())
         self.tell(VERIFIED, min(self._read, size), size)
 
-    def _measure(self, one: Remote, counter: hashing.Tell) -> None:
+    def _measure(self, remote: Remote, counter: hashing.Tell) -> None:
         cache, listing, whole = self.cache, self.listing, self.cache.arriving(self.listing.revision)
-        _borrow(cache, listing, one)
+        _borrow(cache, listing, remote)
         for place in ((*cache.folder(listing.name), "blobs"), whole):
-            found = _measure(cache, place, one, counter)
+            found = _measure(cache, place, remote, counter)
             if found:
-                self.made[one.blob] = found
+                self.made[remote.blob] = found
                 if place != whole:  # what an interrupted copy has left of it
-                    caches.drop_partial(cache, listing.revision, one.blob)
+                    caches.drop_partial(cache, listing.revision, remote.blob)
                 return
 
     def download(self, by: Client) -> None:
@@ -288,34 +288,34 @@ class _Bringing:
         cache, listing, some = self.cache, self.listing, self.lacking
         with _download_folder(cache, listing.revision, by.user) as place:
             download(listing, some, place, by, tell=self.tell, say=self.say)
-            for one in some:
-                _take(cache, listing.revision, one)
+            for remote in some:
+                _take(cache, listing.revision, remote)
         self.measure(some)
-        for one in self.lacking:
-            caches.drop_partial(cache, listing.revision, one.blob)
-            self.say(f"{one.path} is not what {listing.hub} says it is; it is downloaded again")
+        for remote in self.lacking:
+            caches.drop_partial(cache, listing.revision, remote.blob)
+            self.say(f"{remote.path} is not what {listing.hub} says it is; it is downloaded again")
 
 
-def _borrow(cache: Cache, listing: Listing, one: Remote) -> None:
+def _borrow(cache: Cache, listing: Listing, remote: Remote) -> None:
     """What newer clients keep in a store that models share gets a second name; it is read like all others."""
-    shared = caches.shared_blob(cache, cache.blob(listing.name, one.blob))
+    shared = caches.shared_blob(cache, cache.blob(listing.name, remote.blob))
     if shared:
         *above, name = os.path.relpath(shared, os.path.realpath(cache.home)).split("/")
         with contextlib.ExitStack() as held:
             held.enter_context(contextlib.suppress(OSError))
             source = held.enter_context(folders.inside(cache.home, above))
             target = held.enter_context(folders.inside(cache.home, cache.arriving(listing.revision)))
-            os.link(name, one.blob, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
+            os.link(name, remote.blob, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
 
 
-def _measure(cache: Cache, place: Sequence[str], one: Remote, tell: hashing.Tell) -> hashing.Measured | None:
+def _measure(cache: Cache, place: Sequence[str], remote: Remote, tell: hashing.Tell) -> hashing.Measured | None:
     """Of a file that is what the hub says it is."""
     try:
-        with folders.inside(cache.home, place) as directory, folders.opened(one.blob, directory) as file:
-            found = hashing.measure(file, tell) if os.fstat(file).st_size == one.size else None
+        with folders.inside(cache.home, place) as directory, folders.opened(remote.blob, directory) as file:
+            found = hashing.measure(file, tell) if os.fstat(file).st_size == remote.size else None
     except OSError:
         return None
-    return found if found and one.blob in (found.sha256, found.git) else None
+    return found if found and remote.blob in (found.sha256, found.git) else None
 
 
 @contextlib.contextmanager
@@ -351,24 +351,24 @@ def _account(user: str) -> tuple[int, int]:
     return found.pw_uid, found.pw_gid
 
 
-def _take(cache: Cache, revision: str, one: Remote) -> None:
+def _take(cache: Cache, revision: str, remote: Remote) -> None:
     """Out of the reach of who downloaded it, and only then read."""
     whole = cache.arriving(revision)
     from_ = (*whole[:-1], folders.DOWNLOAD)
     place = os.path.join(cache.home, *from_)
     with folders.inside(cache.home, from_) as source, folders.inside(cache.home, whole) as target:
         try:
-            opened = folders.open_file(one.blob, source)
+            opened = folders.open_file(remote.blob, source)
         except FileNotFoundError:
             return  # it came by another name already
         except OSError as exc:
-            raise SparkError(f"{one.blob} is no file", place, "Remove this directory and run this again") from exc
-        os.rename(one.blob, one.blob, src_dir_fd=source, dst_dir_fd=target)
+            raise SparkError(f"{remote.blob} is no file", place, "Remove this directory and run this again") from exc
+        os.rename(remote.blob, remote.blob, src_dir_fd=source, dst_dir_fd=target)
         try:
-            now = os.stat(one.blob, dir_fd=target, follow_symlinks=False)
+            now = os.stat(remote.blob, dir_fd=target, follow_symlinks=False)
             if (now.st_ino, now.st_nlink) != (os.fstat(opened).st_ino, 1) or not stat.S_ISREG(now.st_mode):
-                os.unlink(one.blob, dir_fd=target)
-                raise SparkError(f"{one.blob} was exchanged", place, "Look at who works as the user of the download")
+                os.unlink(remote.blob, dir_fd=target)
+                raise SparkError(f"{remote.blob} was exchanged", place, "Look at who works as the user of the download")
             caches.settle(opened)
         finally:
             os.close(opened)
@@ -393,10 +393,12 @@ def download(
             "revision": listing.revision,
             "hub": listing.hub,
             "place": place,
-            "files": [{"path": one.path, "size": one.size, "blob": one.blob, "xet": one.xet} for one in files],
+            "files": [
+                {"path": remote.path, "size": remote.size, "blob": remote.blob, "xet": remote.xet} for remote in files
+            ],
         }
     )
-    size = sum(one.size for one in files)
+    size = sum(remote.size for remote in files)
     stalls = fruitless = 0
     while True:
         before = _arrived(place)
@@ -547,9 +549,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _arrived(place: str) -> int:
     total = 0
     with contextlib.suppress(OSError), os.scandir(place) as found:
-        for one in found:
+        for entry in found:
             with contextlib.suppress(OSError):
-                total += one.stat(follow_symlinks=False).st_size
+                total += entry.stat(follow_symlinks=False).st_size
     return total
 
 

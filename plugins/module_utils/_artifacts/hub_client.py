@@ -44,13 +44,13 @@ def _all(asked: Mapping[str, Any]) -> None:
     client = _Client(asked)
     os.chdir(asked["place"])
     with ThreadPoolExecutor(max_workers=WORKERS) as pool:
-        waiting = [pool.submit(client.bring, one) for one in asked["files"]]
+        waiting = [pool.submit(client.bring, file) for file in asked["files"]]
         try:
-            for one in as_completed(waiting):
-                one.result()
+            for future in as_completed(waiting):
+                future.result()
         except BaseException:
-            for one in waiting:
-                one.cancel()
+            for future in waiting:
+                future.cancel()
             raise
 
 
@@ -64,7 +64,7 @@ class _Client:
         self.hub.constants.DOWNLOAD_CHUNK_SIZE = 256 * 1024
         self.headers = {**self.hub.utils.build_hf_headers(), "Accept-Encoding": "identity"}
         no_xet = self.hub.constants.HF_HUB_DISABLE_XET or not self.download.is_xet_available()
-        self.group = None if no_xet or not any(one["xet"] for one in asked["files"]) else self._connect()
+        self.group = None if no_xet or not any(file["xet"] for file in asked["files"]) else self._connect()
 
     def bring(self, one: Mapping[str, Any]) -> None:
         """What is there is not brought again, not even in part."""

@@ -100,7 +100,7 @@ def layer(listed: str, tree: str) -> Iterator[Part]:
 
 def _parts(name: str) -> list[str]:
     """As Docker has laid it down: ``/a`` and ``./a`` are ``a``."""
-    parts = [one for one in name.split("/") if one not in ("", ".")]
+    parts = [part for part in name.split("/") if part not in ("", ".")]
     if not parts or ".." in parts or "\0" in name:
         raise ValueError(f"{ascii(name)[:80]} is no name of a file in it")
     return parts

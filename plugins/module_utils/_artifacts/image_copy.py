@@ -181,10 +181,10 @@ class Received:
 def get(wanted: Receiving, check_mode: bool) -> Received:
     runner = partial(run, timeout_s=wanted.timeout)
     received = []
-    for one in wanted.receipts:
-        digest = wanted.offered.get(one.source, {}).get(one.image, "")
-        if check_mode or receive(one, digest, wanted.token, runner):
-            received.append(one.image)
+    for receipt in wanted.receipts:
+        digest = wanted.offered.get(receipt.source, {}).get(receipt.image, "")
+        if check_mode or receive(receipt, digest, wanted.token, runner):
+            received.append(receipt.image)
     return Received(bool(received), received)
 
 
@@ -460,9 +460,9 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
             if not count:
                 break
             target.sendall(buffer[:count])
-    for one, how in ((target, socket.SHUT_WR), (source, socket.SHUT_RD)):
+    for sock, how in ((target, socket.SHUT_WR), (source, socket.SHUT_RD)):
         with suppress(OSError):
-            one.shutdown(how)
+            sock.shutdown(how)
 
 
 @contextmanager

@@ -101,10 +101,10 @@ def _planned(image: str, names: set[str], kept: Kept) -> str:
 
 
 def _running(image: str, names: Sequence[str], containers: Sequence[Mapping[str, Any]]) -> str:
-    for one in containers:
-        if one.get("Image") == image or json_text.entry(one, "Config").get("Image") in names:
-            state = json_text.entry(one, "State").get("Status") or "unknown"
-            return f"needed by container {str(one.get('Name') or one['Id']).lstrip('/')} ({state})"
+    for container in containers:
+        if container.get("Image") == image or json_text.entry(container, "Config").get("Image") in names:
+            state = json_text.entry(container, "State").get("Status") or "unknown"
+            return f"needed by container {str(container.get('Name') or container['Id']).lstrip('/')} ({state})"
     return ""
 
 

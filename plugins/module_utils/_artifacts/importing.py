@@ -198,7 +198,7 @@ def read(source: Source, path: str, offset: int, size: int) -> bytes:
 
 def _manifest(source: Source, choice: selection.Choice, measured: Sequence[hashing.Measured]) -> Manifest:
     files = tuple(_file(source, path, found) for path, found in zip(choice.paths, measured))
-    told = json.dumps([(one.path, one.size, one.sha256) for one in files])
+    told = json.dumps([(file.path, file.size, file.sha256) for file in files])
     revision = source.revision or hashlib.sha256(told.encode()).hexdigest()
     return Manifest(source.name, revision, files, source.place)
 

@@ -179,7 +179,7 @@ def models(request: Request, _check: bool) -> Look:
     """Reads manifests and sizes, no content of models."""
     cache, plans = Cache(request.home), kept_plan.read()
     images, docker = image_list.listed(plans) if request.images else ([], "")
-    held_ = [held(cache, one.name, one.ref) for one in request.models]
+    held_ = [held(cache, model.name, model.ref) for model in request.models]
     return Look(room(cache), held_, caches.kept(cache), referred(plans), plans.refused, images, docker)
 
 
@@ -221,7 +221,7 @@ def listing(asked: Asked, _check: bool) -> Listing:
 def _hub(asked: Asked) -> Listing:
     found = hub.ask(asked.name, asked.ref, asked.environment)
     choice = found.choose(asked.pickle)
-    size = sum({one.blob: one.size for one in found.files if one.path in choice.paths}.values())
+    size = sum({remote.blob: remote.size for remote in found.files if remote.path in choice.paths}.values())
     return Listing(found.name, found.revision, found.hub, len(choice.paths), size, choice.left_out)
 
 

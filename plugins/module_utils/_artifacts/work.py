@@ -57,7 +57,7 @@ SANDBOX = (*unit_sandbox.ANY, "ProtectSystem=full", "ProtectHome=read-only")
 ASIDE = (f"Nice={from_node.NICE}", "CPUWeight=4", "OOMScoreAdjust=500")
 _TELL_S = 1.0
 _POLL_S = 0.5
-_MOST_NOTES = 50
+_MAX_NOTES = 50
 _MOST = 256 * 1024 * 1024
 
 
@@ -157,7 +157,7 @@ class Teller:
         self._write()
 
     def note(self, words: str) -> None:
-        self.now = replace(self.now, notes=(*self.now.notes, words)[-_MOST_NOTES:])
+        self.now = replace(self.now, notes=(*self.now.notes, words)[-_MAX_NOTES:])
         self._write()
 
     def end(self, problem: str = "", result: Result | None = None) -> None:

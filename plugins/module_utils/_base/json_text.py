@@ -12,8 +12,8 @@ from typing import Any, Callable
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import quoted
 
-MOST_DEEP = 100  # what is read has to be written, copied and compared again, each of which recurses
-MOST_SAID = 200  # characters of what does not fit
+MAX_DEEP = 100  # what is read has to be written, copied and compared again, each of which recurses
+MAX_SAID = 200  # characters of what does not fit
 # What code does with a value of another type or size than it takes for granted.
 DAMAGE = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 _HALF_PAIR = re.compile(r"[\ud800-\udfff]|\\u[dD][89a-fA-F]")
@@ -31,7 +31,7 @@ def read(text: str | bytes, where: str = "", remedy: str = "", pairs: Hook | Non
         if _too_deep(value):
             raise RecursionError
     except RecursionError as exc:
-        raise SparkError(f"this JSON is more than {MOST_DEEP} levels deep", where, remedy) from exc
+        raise SparkError(f"this JSON is more than {MAX_DEEP} levels deep", where, remedy) from exc
     except ValueError as exc:
         raise SparkError(f"this is no JSON ({exc})", where, remedy) from exc
     return value
@@ -87,12 +87,12 @@ def _words(exc: BaseException) -> str:
         said = f"{said} is missing"
     elif isinstance(exc, OSError):
         said = exc.strerror or said
-    return " ".join(said.split())[:MOST_SAID] or type(exc).__name__
+    return " ".join(said.split())[:MAX_SAID] or type(exc).__name__
 
 
 def _too_deep(value: Any) -> bool:
     level = [value]
-    for _deep in range(MOST_DEEP):
+    for _deep in range(MAX_DEEP):
         inner = [list(one.values()) if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list))]
         level = [one for several in inner for one in several]
         if not level:

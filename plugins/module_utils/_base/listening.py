@@ -49,7 +49,7 @@ def listening(machine: Machine, ports: Sequence[int]) -> list[Listener] | None:
     found_sockets = sockets(machine)
     if found_sockets is None:
         return None
-    unique = {(one.port, one.address): one.inode for one in found_sockets}
+    unique = {(found_socket.port, found_socket.address): found_socket.inode for found_socket in found_sockets}
     wanted = {inode for (port, _address), inode in unique.items() if port in set(ports)}
     owners = _owners(machine, wanted) if wanted else {}
     found = []
@@ -145,19 +145,19 @@ def stranger(machine: Machine, host: str, port: int) -> str:
 
     A service of ours is root's, or runs in a system unit of ours. What the caller himself runs is his business.
     """
-    for one in holders(machine, host, port):
-        if one.uid not in (0, os.geteuid()) and one.inode not in _ours:
-            pid = _owners(machine, {one.inode}).get(one.inode)
+    for holder in holders(machine, host, port):
+        if holder.uid not in (0, os.geteuid()) and holder.inode not in _ours:
+            pid = _owners(machine, {holder.inode}).get(holder.inode)
             if pid is None or not _is_ours(machine, pid):
-                return described(machine, one, pid)
-            _ours.add(one.inode)
+                return described(machine, holder, pid)
+            _ours.add(holder.inode)
     return ""
 
 
 def taken(machine: Machine, host: str, port: int) -> str:
     """The process that listens where a service of ours is about to, or nothing."""
-    for one in holders(machine, host, port):
-        return described(machine, one, _owners(machine, {one.inode}).get(one.inode))
+    for holder in holders(machine, host, port):
+        return described(machine, holder, _owners(machine, {holder.inode}).get(holder.inode))
     return ""
 
 

@@ -109,7 +109,13 @@ def network(machine: Machine, connection_host: str = "") -> Network:
     if carrier is None and gateway is not None:
         carrier, source = gateway.interface, "default_route"
         address = next(
-            (one.address for item in interfaces or [] if item.name == carrier for one in item.addresses), None
+            (
+                interface_address.address
+                for item in interfaces or []
+                if item.name == carrier
+                for interface_address in item.addresses
+            ),
+            None,
         )
     return Network(
         interfaces=interfaces,
@@ -123,7 +129,7 @@ def network(machine: Machine, connection_host: str = "") -> Network:
 
 
 def _plain(interface: NetworkInterface) -> set[str]:
-    return {one.address for one in interface.addresses}
+    return {interface_address.address for interface_address in interface.addresses}
 
 
 def _json_list(text: str | None) -> list[dict[str, Any]] | None:

@@ -20,13 +20,13 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, printable
 
-MOST_WORDS = 2000  # characters for people
-MOST_TEXT = 4096
-MOST_QUOTED = 60
-MOST_DIGITS = 20  # of 64 bits
-MOST_ENTRIES = 65536  # of a list or mapping
-MOST_DEEP = 12
-MOST_LINES = 1024 * 1024  # characters
+MAX_WORDS = 2000  # characters for people
+MAX_TEXT = 4096
+MAX_QUOTED = 60
+MAX_DIGITS = 20  # of 64 bits
+MAX_ENTRIES = 65536  # of a list or mapping
+MAX_DEEP = 12
+MAX_LINES = 1024 * 1024  # characters
 LARGEST = 2**63 - 1
 # What has no business in a text of several lines.
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
@@ -48,8 +48,8 @@ def quoted(value: Any) -> str:
     text = ""
     for part in _parts_of(value):
         text += part
-        if len(text) > MOST_QUOTED:
-            return f"{text[:MOST_QUOTED]}…"
+        if len(text) > MAX_QUOTED:
+            return f"{text[:MAX_QUOTED]}…"
     return text
 
 
@@ -70,15 +70,15 @@ def _parts_of(value: Any) -> Iterator[str]:
             yield from _parts_of(inner)
         yield "]" if isinstance(value, list) else ")"
     else:
-        yield ascii(value[:MOST_QUOTED] if isinstance(value, str) else value)
+        yield ascii(value[:MAX_QUOTED] if isinstance(value, str) else value)
 
 
 def string(value: Any) -> str:
     """Of one line, without control characters."""
     if not isinstance(value, str):
         raise ValueError(f"is {quoted(value)}, expected a text")
-    if len(value) > MOST_TEXT:
-        raise ValueError(f"has {len(value)} characters, expected {MOST_TEXT} at most")
+    if len(value) > MAX_TEXT:
+        raise ValueError(f"has {len(value)} characters, expected {MAX_TEXT} at most")
     if not value.isprintable():
         raise ValueError(f"is {quoted(value)}, which has control characters")
     return str(value)
@@ -181,7 +181,7 @@ def public_key(value: Any) -> str:
 
 
 def _one_line(value: Any) -> str:
-    if isinstance(value, str) and len(value) > 4 * MOST_TEXT:
+    if isinstance(value, str) and len(value) > 4 * MAX_TEXT:
         raise ValueError(f"has {len(value)} characters, which is no ssh key")
     if not isinstance(value, str) or not value.isprintable():
         raise ValueError(f"is {quoted(value)}, which is no ssh key")
@@ -204,8 +204,8 @@ def _parts(data: bytes) -> list[bytes]:
 
 def known_hosts(value: Any) -> str:
     """The text of ``/etc/sparkmatrix/ssh/known_hosts``: names and a key in each line, or a comment."""
-    if not isinstance(value, str) or len(value) > MOST_LINES:
-        raise ValueError(f"is {quoted(value)}, expected a text of {MOST_LINES} characters at most")
+    if not isinstance(value, str) or len(value) > MAX_LINES:
+        raise ValueError(f"is {quoted(value)}, expected a text of {MAX_LINES} characters at most")
     for line in value.split("\n"):
         if not line or (line.startswith("#") and line.isprintable()):
             continue
@@ -234,7 +234,7 @@ def whole(least: int = -LARGEST, most: int = LARGEST) -> Any:
 
 def digits(text: str | None) -> int | None:
     """The number that a text of a tool is; None for any other text. ``isdigit`` takes more than ``int`` reads."""
-    return int(text) if text and len(text) <= MOST_DIGITS and text.isascii() and text.isdigit() else None
+    return int(text) if text and len(text) <= MAX_DIGITS and text.isascii() and text.isdigit() else None
 
 
 def number(value: Any) -> float:
@@ -253,11 +253,11 @@ def words(value: Any) -> str:
     """For people only: one line, what acts on a terminal replaced, and not endless."""
     if not isinstance(value, str):
         raise ValueError(f"is {quoted(value)}, expected a text")
-    text = printable(" ".join(value[: 2 * MOST_WORDS].split()))
-    return text if len(text) <= MOST_WORDS else f"{text[:MOST_WORDS]}…"
+    text = printable(" ".join(value[: 2 * MAX_WORDS].split()))
+    return text if len(text) <= MAX_WORDS else f"{text[:MAX_WORDS]}…"
 
 
-def plain(value: Any, depth: int = MOST_DEEP) -> Any:
+def plain(value: Any, depth: int = MAX_DEEP) -> Any:
     """Data of JSON that has no kinds: texts for people and numbers, in lists and mappings."""
     if value is None or isinstance(value, bool):
         return value
@@ -265,7 +265,7 @@ def plain(value: Any, depth: int = MOST_DEEP) -> Any:
         return words(value)
     if not isinstance(value, (Mapping, list, tuple)):
         return number(value)
-    if not depth or len(value) > MOST_ENTRIES:
+    if not depth or len(value) > MAX_ENTRIES:
         raise ValueError(f"is {quoted(value)}, which is too deep or too long")
     if isinstance(value, Mapping):
         return {words(key): plain(inner, depth - 1) for key, inner in value.items()}

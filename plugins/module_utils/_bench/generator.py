@@ -105,7 +105,7 @@ FIELDS = (
     *(f"{name}_{time}_ms" for time in TIMES for name in PERCENTILES),
 )
 SHOWN = 6  # lines of what the generator said
-MOST_BYTES = 4 * 1024 * 1024
+MAX_BYTES = 4 * 1024 * 1024
 # Prompts of a service that drafts: of random words every draft would be wrong, or every one right.
 SENTENCES = (
     "The first machine keeps the list of what has to be done, and reads it to the others every morning.",
@@ -356,5 +356,5 @@ def _close(process: subprocess.Popen[bytes]) -> None:
 def _text(file: Any) -> str:
     """The end of what is in it."""
     size = file.seek(0, os.SEEK_END)
-    file.seek(max(size - MOST_BYTES, 0))
+    file.seek(max(size - MAX_BYTES, 0))
     return str(file.read().decode("utf-8", "replace"))

@@ -65,9 +65,9 @@ class Gpu:
             self._seen.append(found)
 
     def seen(self) -> GpuSeen:
-        busy = [one for one in self._seen if (one.busy or 0) >= BUSY] or self._seen
+        busy = [clocks for clocks in self._seen if (clocks.busy or 0) >= BUSY] or self._seen
         return GpuSeen(
-            mhz=min((one.mhz for one in busy if one.mhz), default=None),
-            celsius=max((one.celsius for one in busy if one.celsius), default=None),
-            slowed=tuple(sorted({why for one in busy for why in one.slowed})),
+            mhz=min((clocks.mhz for clocks in busy if clocks.mhz), default=None),
+            celsius=max((clocks.celsius for clocks in busy if clocks.celsius), default=None),
+            slowed=tuple(sorted({why for clocks in busy for why in clocks.slowed})),
         )

@@ -34,7 +34,7 @@ MIN_RAY_TEXT = ".".join(map(str, MIN_RAY))
 ANSWERS = f"{paths.STATE}/images/answers.json"
 _CONTAINER = "sparkmatrix-question"
 _MEMORY = "16g"
-_MOST_IMAGES = 50  # of which something is kept
+_MAX_IMAGES = 50  # of which something is kept
 _DAY_S = 86400
 USED = "used"
 _ASK_NCCL = """
@@ -293,7 +293,7 @@ def keep(image: str, question: str, answer: Mapping[str, Any], root: str = "/", 
     others = known(root)
     own = {**others.pop(image, {}), question: answer}
     if not check_mode:
-        kept = {**dict(list(others.items())[-_MOST_IMAGES:]), image: own}
+        kept = {**dict(list(others.items())[-_MAX_IMAGES:]), image: own}
         write_state(ANSWERS, (json.dumps(kept, indent=1) + "\n").encode(), root=root)
 
 

@@ -33,9 +33,9 @@ class Kept:
     refused: str = ""
 
 
-def differing(one: NodePlan | None, other: NodePlan | None) -> list[str]:
+def differing(node_plan: NodePlan | None, other: NodePlan | None) -> list[str]:
     """Names of the services that this node serves otherwise by one plan than by the other; a lone one is ``""``."""
-    mine, theirs = _services(one), _services(other)
+    mine, theirs = _services(node_plan), _services(other)
     return sorted(name for name in {*mine, *theirs} if mine.get(name) != theirs.get(name))
 
 

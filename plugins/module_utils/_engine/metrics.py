@@ -13,7 +13,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds im
 
 TOKENS, RUNNING, WAITING, CACHE = (
     tuple(name for name in names if name)
-    for names in zip(*((one.tokens, one.running, one.waiting, one.cache) for one in engine_signs.ENGINES))
+    for names in zip(*((signs.tokens, signs.running, signs.waiting, signs.cache) for signs in engine_signs.ENGINES))
 )
 
 

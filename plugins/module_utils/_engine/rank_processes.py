@@ -21,7 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import e
 
 # How processes are called without which an engine is not whole; in Ray vLLM's are RayWorkerWrapper or RayWorkerProc
 # (0.20 to 0.33).
-TITLES = ("ray::RayWorker", *(one.title for one in engine_signs.ENGINES if one.title))
+TITLES = ("ray::RayWorker", *(signs.title for signs in engine_signs.ENGINES if signs.title))
 OLD_S = 10.0  # what lives for shorter is no rank, but a helper that was forked from one
 
 

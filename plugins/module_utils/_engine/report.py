@@ -13,7 +13,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import printable
 
 SCHEMA_VERSION = 1
-MOST_CHARACTERS = 1024 * 1024  # of one line
+MAX_CHARACTERS = 1024 * 1024  # of one line
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ def parse(text: str) -> Report:
     with json_text.Reading(
         "the report of its ranks is not understood", "", "Give all nodes the same release: run the engine layer"
     ):
-        if len(text) > MOST_CHARACTERS:
-            raise ValueError(f"it has more than {MOST_CHARACTERS} characters")
+        if len(text) > MAX_CHARACTERS:
+            raise ValueError(f"it has more than {MAX_CHARACTERS} characters")
         values = _printable(json_text.mapping(text))
         if values.get("schema") != SCHEMA_VERSION:
             raise ValueError(f"schema {values.get('schema')!r:.40}, this release reads {SCHEMA_VERSION}")

@@ -92,9 +92,9 @@ def _of(unit: str, parts: list[tuple[str, str]], netdevs: Iterable[str]) -> Iter
         if line.strip() and not line.strip().startswith("#")
     ]
     changes = [one for one in lines if _CHANGES.search(one[1]) or _CHANGES.search(_LIST.sub(" ", one[1]))]
-    touched = {netdev: one for one in reversed(changes) for netdev in _touched(one[1], lines, netdevs)}
+    touched = {netdev: change for change in reversed(changes) for netdev in _touched(change[1], lines, netdevs)}
     if touched:
-        first = next(one for one in changes if one in touched.values())
+        first = next(change for change in changes if change in touched.values())
         yield Leftover(unit, *first, tuple(netdev for netdev in netdevs if netdev in touched))
     load = next((one for one in lines if re.search(r"\b(modprobe|insmod)\b", one[1]) and PEERMEM.search(one[1])), None)
     if load:
@@ -110,7 +110,9 @@ def _touched(change: str, lines: Iterable[tuple[str, str]], netdevs: Iterable[st
     # What grep is given is the beginning of a name.
     patterns += [f"{word}*" for word in patterns if loop and re.fullmatch(r"en\w*\d\w*", word)]
     everything = loop and any(_ALL.search(line) for line in said)
-    return [netdev for netdev in netdevs if everything or any(fnmatch.fnmatchcase(netdev, one) for one in patterns)]
+    return [
+        netdev for netdev in netdevs if everything or any(fnmatch.fnmatchcase(netdev, pattern) for pattern in patterns)
+    ]
 
 
 def _enabled(machine: Machine) -> Iterator[tuple[str, str]]:

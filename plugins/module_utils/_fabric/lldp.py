@@ -13,7 +13,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import j
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.address import canonical
 
 _MAC = re.compile(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}")
-MOST_ADDRESSES = 8
+MAX_ADDRESSES = 8
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Announcement:
 def _said(system: str, port: str, macs: tuple[str, ...], managed: Iterable[Any]) -> Announcement:
     """Anything in the network may announce anything."""
     addresses = tuple(dict.fromkeys(filter(None, map(canonical, managed))))
-    return Announcement(strict.words(system), strict.words(port), macs, addresses[:MOST_ADDRESSES])
+    return Announcement(strict.words(system), strict.words(port), macs, addresses[:MAX_ADDRESSES])
 
 
 def parse_lldpcli(text: str) -> list[tuple[str, Announcement]]:

@@ -61,13 +61,13 @@ def reconcile(machine: Machine, *, check_mode: bool = False) -> Answer:
         ]
         warnings += [
             sentence(
-                f"{one.unit or 'it'} loads {MODULE} at every boot ({one.line!r}), which GB10 cannot use",
-                one.file,
-                f"sudo systemctl disable --now {one.unit}, or take that line out where the rest of it is needed"
-                if one.unit
+                f"{leftover.unit or 'it'} loads {MODULE} at every boot ({leftover.line!r}), which GB10 cannot use",
+                leftover.file,
+                f"sudo systemctl disable --now {leftover.unit}, or take that line out where the rest of it is needed"
+                if leftover.unit
                 else "Take that line out",
             )
-            for one in loading_units(machine)
+            for leftover in loading_units(machine)
         ]
     return Answer(result.changed, result.diff, warnings)
 
@@ -102,4 +102,4 @@ def stale_lines(machine: Machine) -> Iterator[tuple[str, int, str]]:
 
 def loading_units(machine: Machine) -> list[leftover_units.Leftover]:
     """The enabled units of others that load it."""
-    return [one for one in leftover_units.leftovers(machine, ()) if one.peermem]
+    return [leftover for leftover in leftover_units.leftovers(machine, ()) if leftover.peermem]

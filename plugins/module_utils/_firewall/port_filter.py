@@ -107,7 +107,7 @@ def present(machine: Machine, name: str, rules: str, users: Sequence[str] = (), 
             _try(machine, name, text)
         placed = managed.apply_set(file_set(name), files, check_mode=check_mode, root=machine.root)
         outcome.diff += placed.diff
-        outcome.changes += [f"place {one}" for one in placed.changed_paths]
+        outcome.changes += [f"place {changed_path}" for changed_path in placed.changed_paths]
         state = machine.unit(unit(name))
         if placed.changed and not check_mode:
             machine.command("systemctl", "daemon-reload", step="reading the units")
@@ -158,7 +158,7 @@ def absent(machine: Machine, name: str, *, check_mode: bool = False) -> Outcome:
                 machine.command("nft", "delete", "table", *table(name).split(), step="removing the port filter")
         removed = managed.remove_set(file_set(name), check_mode=check_mode, root=machine.root)
         outcome.diff += removed.diff
-        outcome.changes += [f"remove {one}" for one in removed.changed_paths]
+        outcome.changes += [f"remove {changed_path}" for changed_path in removed.changed_paths]
         if removed.changed and not check_mode:
             machine.command("systemctl", "daemon-reload", step="reading the units")
             # With the filter switched off, the services go on in it.

@@ -98,7 +98,7 @@ def ensure(request: Request, check: bool) -> Answer:
     """The gateway runs as it was rendered, or is taken away."""
     if request.state == "absent":
         return remove(Node(), check_mode=check)
-    keys = tuple(Key(one.name, request.keys.get(one.name, "")) for one in request.settings.keys)
+    keys = tuple(Key(key.name, request.keys.get(key.name, "")) for key in request.settings.keys)
     return apply(Node(), replace(request.settings, keys=keys), request.rendered, check_mode=check)
 
 
@@ -201,13 +201,13 @@ class _Gateway:
         """Somebody else's listener would keep ours from coming up, after what ran before has been replaced."""
         ports = {item.port for item in listeners}
         taken: dict[str, str] = {}
-        for one in self.node.listening(self.machine, sorted(ports)) or ():
-            if one.unit == UNIT:
+        for listener in self.node.listening(self.machine, sorted(ports)) or ():
+            if listener.unit == UNIT:
                 continue
             for item in listeners:
-                if item.port == one.port and gateway_listeners.collide(one.address, item.address):
-                    of = f" of {one.unit}" if one.unit else ""
-                    who = f"{one.process or 'an unknown process'}{of} at {one.address}"
+                if item.port == listener.port and gateway_listeners.collide(listener.address, item.address):
+                    of = f" of {listener.unit}" if listener.unit else ""
+                    who = f"{listener.process or 'an unknown process'}{of} at {listener.address}"
                     taken.setdefault(item.where, f"{item.where} is taken by {who}")
         if taken:
             raise SparkError(
@@ -238,7 +238,10 @@ class _Gateway:
         files += [
             self._own(LISTEN, gateway_listeners.conf(listeners), 0o640),
             self._own(f"{ETC}/keys.conf", gateway_keys.clients_conf(keys)),
-            *(self._own(one.key_conf, gateway_keys.engine_conf(self._engine_key(one))) for one in settings.engines),
+            *(
+                self._own(engine.key_conf, gateway_keys.engine_conf(self._engine_key(engine)))
+                for engine in settings.engines
+            ),
             File(names.DESCRIPTION, self._description(listeners).encode()),
         ]
         files += [
@@ -253,7 +256,7 @@ class _Gateway:
 
     def _new_authority(self, files: Sequence[File]) -> list[str]:
         path = f"{ETC}/tls/ca.crt"
-        before, made = self.machine.read(path), next((one.content for one in files if one.path == path), None)
+        before, made = self.machine.read(path), next((file.content for file in files if file.path == path), None)
         if not before or made is None or made.decode() == before:
             return []
         return [
@@ -277,8 +280,8 @@ class _Gateway:
 
     def _hash(self, files: Sequence[File]) -> str:
         """Changes with everything that nginx reads. A certificate of somebody else is compared as a file."""
-        read = [one for one in files if one.path.startswith(f"{ETC}/") and not one.path.startswith(f"{ETC}/keys/")]
-        texts = sorted((one.path, (one.content or b"").decode()) for one in read)
+        read = [file for file in files if file.path.startswith(f"{ETC}/") and not file.path.startswith(f"{ETC}/keys/")]
+        texts = sorted((file.path, (file.content or b"").decode()) for file in read)
         return config_hash(*(text for pair in texts for text in pair))
 
     # -- acting

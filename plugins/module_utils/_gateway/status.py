@@ -12,7 +12,7 @@ import socket
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.names import STATUS_SOCKET
 
 TIMEOUT_S = 2.0
-MOST_BYTES = 400
+MAX_BYTES = 400
 _STATE = re.compile(r"\b(Reading|Writing|Waiting): ([0-9]{1,9})\b")
 _COUNTS = re.compile(r"^ [0-9]{1,18} [0-9]{1,18} ([0-9]{1,18}) ?$", re.MULTILINE)
 
@@ -39,7 +39,7 @@ def _asked(path: str, what: str) -> str | None:
         connection.sock.settimeout(TIMEOUT_S)
         connection.sock.connect(path)
         connection.request("GET", what)
-        return connection.getresponse().read(MOST_BYTES).decode("ascii", "replace")
+        return connection.getresponse().read(MAX_BYTES).decode("ascii", "replace")
     except (OSError, http.client.HTTPException):
         return None
     finally:

@@ -179,10 +179,10 @@ def _foreign(view: View, started: Mapping[str, Sequence[tuple[str, str]]]) -> Ve
 
 def gone(now: float, missed: Sequence[Gone], at_most_s: float, kind: str) -> Verdict | None:
     """Whether the engine has had ``at_most_s`` to end without a rank, and has not."""
-    for one in missed:
-        if now - one.since >= at_most_s:
-            said = f"the process of a rank has been gone for {now - one.since:.0f} s: {one.what} on {one.host}"
-            return Verdict(kind, f"{said}; the engine has not ended without it", one.host)
+    for loss in missed:
+        if now - loss.since >= at_most_s:
+            said = f"the process of a rank has been gone for {now - loss.since:.0f} s: {loss.what} on {loss.host}"
+            return Verdict(kind, f"{said}; the engine has not ended without it", loss.host)
     return None
 
 

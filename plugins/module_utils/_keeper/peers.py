@@ -27,7 +27,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.rank import WATCH_S, Node
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import (
     EMPTY,
-    MOST_CHARACTERS,
+    MAX_CHARACTERS,
     Report,
     parse,
 )
@@ -51,7 +51,7 @@ def ssh(host: str, word: str) -> list[str]:
 
 def ask(argv: Sequence[str], timeout_s: float) -> Completed:
     """What the other side prints is its own, and may have no end."""
-    return run_limited(argv, timeout_s, MOST_CHARACTERS)
+    return run_limited(argv, timeout_s, MAX_CHARACTERS)
 
 
 def of_all(hosts: Sequence[str], ask: Callable[[str], Said]) -> dict[str, Said]:
@@ -138,9 +138,9 @@ class There:
 
     def _read(self, process: Any) -> None:
         said = ""
-        for line in iter(lambda: process.stdout.readline(MOST_CHARACTERS + 1), ""):
-            if len(line) > MOST_CHARACTERS:
-                said = f"it printed a line of more than {MOST_CHARACTERS} characters"
+        for line in iter(lambda: process.stdout.readline(MAX_CHARACTERS + 1), ""):
+            if len(line) > MAX_CHARACTERS:
+                said = f"it printed a line of more than {MAX_CHARACTERS} characters"
                 break
             if line.startswith("{"):
                 try:

@@ -67,15 +67,15 @@ def verify(request: Request, check: bool) -> Verified:
         made.failed = bool(made.msg)
         if made.failed and not request.everything:
             break
-    for one in [*made.results, *made.gateway]:
-        made.warnings += one.warnings
-        one.warnings = []
+    for answered in [*made.results, *made.gateway]:
+        made.warnings += answered.warnings
+        answered.warnings = []
     return made
 
 
 def _services(request: Request, made: Verified, check: bool) -> list[str]:
     made.results = [wait.answer(_question(request, head), check) for head in request.plan.heads]
-    return [one.msg for one in made.results if one.failed]
+    return [answered.msg for answered in made.results if answered.failed]
 
 
 def _question(request: Request, head: Head) -> wait.Request:
@@ -129,4 +129,4 @@ def _gateway(request: Request, made: Verified, check: bool) -> list[str]:
             check_access=True,
         )
         made.gateway.append(wait.answer(question, check))
-    return [one.msg for one in made.gateway if one.failed]
+    return [answered.msg for answered in made.gateway if answered.failed]

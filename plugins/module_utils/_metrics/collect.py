@@ -41,7 +41,7 @@ HELP = "write what this node can tell of itself for Prometheus (textfile collect
 FILE = f"{paths.METRICS}/node.prom"
 EVERY_S = 15.0
 SELDOM_S = 300.0  # for what lies on disks
-MOST_RUNS = 1
+MAX_RUNS = 1
 PHASES = ("waiting", "starting", "memory", "loading", "serving", "stopping", "backoff", "gave_up")
 
 METRICS = {
@@ -157,7 +157,7 @@ class Collector:
         if fact is None:
             return
         yield Sample("sparkmatrix_fabric_applied", fact.state == "applied")
-        drifted = {(one.rail.netdev, one.kind) for one in fabric.drifted}
+        drifted = {(drift.rail.netdev, drift.kind) for drift in fabric.drifted}
         for rail in fact.rails:
             half = {"device": rail.rdma_device, "interface": rail.netdev, "cage": str(rail.cage)}
             state = fabric.now.get(rail.netdev, Effective())
@@ -243,7 +243,7 @@ class Collector:
 
     def of_verdicts(self) -> Samples:
         """On the head."""
-        for run in verdict_store.read(MOST_RUNS, self.machine.root)[0]:
+        for run in verdict_store.read(MAX_RUNS, self.machine.root)[0]:
             counts: dict[str, int] = {}
             for verdict in run.verdicts:
                 counts[verdict.outcome] = counts.get(verdict.outcome, 0) + 1

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import printable
 
-MOST_LABEL = 200  # characters
+MAX_LABEL = 200  # characters
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -58,7 +58,7 @@ def _labels(labels: Mapping[str, str]) -> str:
 
 
 def _quoted(value: str) -> str:
-    one_line = printable(" ".join(value.split()))[:MOST_LABEL]
+    one_line = printable(" ".join(value.split()))[:MAX_LABEL]
     return '"' + one_line.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 

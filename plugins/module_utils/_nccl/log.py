@@ -13,8 +13,8 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Flag, Words
 
-MOST_EVIDENCE = 12  # lines
-MOST_LINE = 240  # characters
+MAX_EVIDENCE = 12  # lines
+MAX_LINE = 240  # characters
 # Time, machine and place in the source stand before a line, or nothing.
 _LINE = re.compile(r"(?:\[[\d :-]+\] )?(?:\S+:\d+:\d+ \[\d+\] )?(?:(\S+\.cc:\d+) )?(?:NCCL (?:INFO|WARN) )?(.*)")
 _CHANNEL = re.compile(r"Channel \d+(?:/\d+)? : \d+\[\w+\] -> \d+\[\w+\].* via (?:NET/([^/]+)/(\d+)|(\w+)/?\w*)")
@@ -108,17 +108,17 @@ def parse(text: str) -> Log:
                 telling = telling or channel[2] not in used
                 used[channel[2]] = None
         elif source or "failed with error" in said:
-            telling = said[:MOST_LINE] not in trouble
-            trouble[said[:MOST_LINE]] = None
+            telling = said[:MAX_LINE] not in trouble
+            trouble[said[:MAX_LINE]] = None
         if telling:
-            evidence[line.strip()[:MOST_LINE]] = None
+            evidence[line.strip()[:MAX_LINE]] = None
     return Log(
         **found,
         devices=tuple(dict.fromkeys(devices.values())),
         via=tuple(via),
         used=tuple(dict.fromkeys(devices[number] for number in used if number in devices)),
-        trouble=tuple(trouble)[:MOST_EVIDENCE],
-        evidence=tuple(evidence)[-MOST_EVIDENCE:],
+        trouble=tuple(trouble)[:MAX_EVIDENCE],
+        evidence=tuple(evidence)[-MAX_EVIDENCE:],
     )
 
 

@@ -13,8 +13,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Count, Number, Words
 
-MOST_ROWS = 128
-MOST_WORDS = 200  # characters
+MAX_ROWS = 128
+MAX_WORDS = 200  # characters
 _STARTING = re.compile(r"^# Collective test starting: ([a-z_]{3,40})_perf", re.MULTILINE)
 _RANK = re.compile(r"^#\s+Rank\s+(\d{1,5}) .*?\bon\s+(\S+) device\s+\d+ \[\S+\] (\S[^\n]*)$", re.MULTILINE)
 _AVERAGE = re.compile(r"^# Avg bus bandwidth\s*:\s*([0-9.]+)", re.MULTILINE)
@@ -75,13 +75,13 @@ def table(text: str) -> Results:
     test, average, failed = _STARTING.search(text), _AVERAGE.search(text), _FAILED.findall(text)
     made = Results(
         test=test[1] if test else "",
-        rows=tuple(row for row in map(_row, text.splitlines()) if row)[:MOST_ROWS],
+        rows=tuple(row for row in map(_row, text.splitlines()) if row)[:MAX_ROWS],
         # Programs that were built without MPI and started by mpirun are rank 0 of one each.
         ranks=len({number for number, _host, _device in ranks}),
         hosts=tuple(host for _number, host, _device in ranks),
-        device=ranks[0][2][:MOST_WORDS] if ranks else "",
+        device=ranks[0][2][:MAX_WORDS] if ranks else "",
         average_gbs=_number(average[1]) if average else 0,
-        trouble=" ".join(failed[-1].split())[:MOST_WORDS] if failed else "",
+        trouble=" ".join(failed[-1].split())[:MAX_WORDS] if failed else "",
     )
     if not (made.rows or made.ranks or made.trouble):
         found = f"there is no table of nccl-tests in it; it ends with {_end(text)!r}"

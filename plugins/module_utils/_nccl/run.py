@@ -47,7 +47,7 @@ SIZES = {
     "most": 20,
     "seconds": 2.0,
 }
-MOST_OUTPUT = 4 * 2**20  # bytes
+MAX_OUTPUT = 4 * 2**20  # bytes
 GRACE_S = 30.0  # for systemd to end it
 MEET_S = 180.0  # until all ranks are there, and that one operation may take
 STACK = 67108864  # bytes; what NVIDIA's images ask for
@@ -211,7 +211,7 @@ def argv(request: Request, program: Program) -> list[str]:
 
 
 def _run(words: Sequence[str], timeout_s: float) -> Completed:
-    return command.run_limited(words, timeout_s, MOST_OUTPUT)
+    return command.run_limited(words, timeout_s, MAX_OUTPUT)
 
 
 def test(request: Request, check: bool) -> Answer:
@@ -229,7 +229,7 @@ def measure(request: Request, machine: Machine, runner: TimedRunner = _run) -> A
     rails = traffic.planned(machine)
     before = traffic.read(machine, rails)
     program = program_of(request.plan, fact.environment)
-    nosuid.guard([one.source for one in program.mounts if not one.read_only], machine)
+    nosuid.guard([mount.source for mount in program.mounts if not mount.read_only], machine)
     done = runner(argv(request, program), part.timeout_s + GRACE_S)
     if done.rc != 0:  # also where only systemd-run has ended: its time was over, or it printed too much
         machine.runner(["systemctl", "stop", UNIT])
@@ -258,9 +258,9 @@ def _trouble(text: str, done: Completed, part: Part) -> str:
     last = re.search(r"Last error:\s*\n(?:\[rank\d+\]: )?(.+)", text)
     errors = _LAST.findall(text)
     if last:
-        return last[1].strip()[: log.MOST_LINE]
+        return last[1].strip()[: log.MAX_LINE]
     if errors:
-        return str(errors[-1])[: log.MOST_LINE]
+        return str(errors[-1])[: log.MAX_LINE]
     if done.rc == TIMED_OUT or "RuntimeMaxSec" in text or not text.strip():
         return f"it was not done after {part.timeout_s:g} s, or was ended before (exit code {done.rc})"
-    return next(line.strip() for line in reversed(text.splitlines()) if line.strip())[: log.MOST_LINE]
+    return next(line.strip() for line in reversed(text.splitlines()) if line.strip())[: log.MAX_LINE]

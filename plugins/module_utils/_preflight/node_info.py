@@ -100,7 +100,9 @@ def gather(request: Request, machine: Machine | None = None) -> Node:
         verdicts=len(machine.names(paths.VERDICTS)),
         netplan_modes={path: mode(machine, path) for path in netplan_files(machine)},
         netplan_bonds=netplan_bonds(machine),
-        leftover_units=tuple(one for one in leftover_units.leftovers(machine, halves(machine)) if one.netdevs),
+        leftover_units=tuple(
+            leftover for leftover in leftover_units.leftovers(machine, halves(machine)) if leftover.netdevs
+        ),
         environments=environments.environments(machine, request.environments, request.users),
         interpreters=pythons.result(),
         systemd=machine.text("/proc/1/comm") == "systemd",

@@ -16,7 +16,7 @@ UNITS = ("sparkmatrix-engine.service", "sparkmatrix-ray.service")
 _STOPPED = ("inactive", "failed", "")
 _PROGRAMS = frozenset(
     {
-        *(program for one in engine_signs.ENGINES for program in one.programs),
+        *(program for signs in engine_signs.ENGINES for program in signs.programs),
         "tritonserver",
         "text-generation-server",
         "llama-server",
@@ -25,10 +25,10 @@ _PROGRAMS = frozenset(
         "gcs_server",
     }
 )
-_MODULES = tuple(one.package for one in engine_signs.ENGINES)
+_MODULES = tuple(signs.package for signs in engine_signs.ENGINES)
 _INTERPRETER = re.compile(r"python[0-9.]*|(ba|da)?sh")
 # Engines rename their child processes like this.
-_TITLE = re.compile("|".join(["ray::", *(one.title for one in engine_signs.ENGINES if one.title)]), re.I)
+_TITLE = re.compile("|".join(["ray::", *(signs.title for signs in engine_signs.ENGINES if signs.title)]), re.I)
 
 
 def running(machine: Machine | None = None) -> list[str]:

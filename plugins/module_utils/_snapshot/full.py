@@ -181,11 +181,11 @@ class _Look:
     def services(self, plan: NodePlan | None) -> tuple[list[Service], list[Rank]]:
         found: list[Service] = []
         ranks: list[Rank] = []
-        planned = {one.instance: one for one in plan.here} if plan else {}
+        planned = {service_plan.instance: service_plan for service_plan in plan.here} if plan else {}
         for instance in engine_names.instances(self.machine.root):
             with self.part(f"service {instance}".strip()):
-                one, of = self.service(instance, planned.get(instance), plan)
-                found.append(one)
+                service, of = self.service(instance, planned.get(instance), plan)
+                found.append(service)
                 ranks += of
         return found, ranks
 

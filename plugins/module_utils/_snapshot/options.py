@@ -75,7 +75,7 @@ def compare(words: Sequence[str], active: Mapping[str, str]) -> list[Difference]
     found = []
     for name, value in planned(words).items():
         fields = (*_FIELDS.get(name, ()), name.replace("-", "_"))
-        has = next((active[one] for one in fields if one in active), None)
+        has = next((active[field] for field in fields if field in active), None)
         free = value.lower() in _FREE or name in _OTHER_WORDS
         if has is not None and not free and not _same(value, has):
             found.append(Difference(f"--{name}", value, has))

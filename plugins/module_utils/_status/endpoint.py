@@ -101,9 +101,9 @@ def services(root: str = "/") -> list[Offer]:
     if "" in here:  # it is alone
         return [here[""]]
     kept = kept_plan.read(root).current
-    planned = {one.name: one for one in (kept.services if kept else ())}
+    planned = {offer.name: offer for offer in (kept.services if kept else ())}
     # What was planned on this node and is not described here was there before.
-    planned = {name: one for name, one in planned.items() if name in here or not one.host.startswith("127.")}
+    planned = {name: offer for name, offer in planned.items() if name in here or not offer.host.startswith("127.")}
     found = list({**planned, **here}.values())
     if not found:
         there = f"Ask on {heads[0]}" if heads else "Ask on the head (spark_rank 0). Is this the head? Run site.yml"
@@ -114,12 +114,12 @@ def services(root: str = "/") -> list[Offer]:
 def pick(offers: Sequence[Offer], model: str = "") -> Offer:
     """The one with this model, or :class:`SparkError`; without one the first that generates, or else the first."""
     if model:
-        found = [one for one in offers if one.model == model]
+        found = [offer for offer in offers if offer.model == model]
         if not found:
-            there = ", ".join(one.model for one in offers)
+            there = ", ".join(offer.model for offer in offers)
             raise SparkError(f"there is no model {strict.quoted(model)}", remedy=f"There is: {there}")
         return found[0]
-    return next((one for one in offers if one.task == "generate"), offers[0])
+    return next((offer for offer in offers if offer.task == "generate"), offers[0])
 
 
 def endpoint(offer: Offer) -> Endpoint:

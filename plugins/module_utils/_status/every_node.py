@@ -100,17 +100,17 @@ def all_of(asked: Sequence[Stream], take: Take, limit_s: float | None) -> dict[s
         with lock:
             take(host, found)
 
-    threads = [threading.Thread(target=one.read, args=(taken,), daemon=True) for one in asked]
+    threads = [threading.Thread(target=stream.read, args=(taken,), daemon=True) for stream in asked]
     for thread in threads:
         thread.start()
     late = []
     deadline = None if limit_s is None else time.monotonic() + limit_s
-    for one, thread in zip(asked, threads):
+    for stream, thread in zip(asked, threads):
         thread.join(None if deadline is None else max(deadline - time.monotonic(), 0.0))
         if thread.is_alive():
-            late.append(one.host)
-            one.end()
+            late.append(stream.host)
+            stream.end()
     return {
-        **{one.host: one.problem for one in asked if one.problem and one.host not in late},
+        **{stream.host: stream.problem for stream in asked if stream.problem and stream.host not in late},
         **{host: f"no answer within {limit_s:.0f} s" for host in late if limit_s},
     }

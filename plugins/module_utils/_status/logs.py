@@ -33,7 +33,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.secre
 
 HELP = "show the logs of keeper, engine, Ray and gateway of all nodes"
 PARTS = ("keeper", "engine", "ray", "gateway")
-MOST_LINES = 2000  # that one node gives of a part
+MAX_LINES = 2000  # that one node gives of a part
 RAY_LINES = 200  # of a file of Ray's
 SPARE = 1000  # lines of a node before they are sorted
 WIDTH = 2000  # characters of a line
@@ -75,7 +75,7 @@ def parse(line: str) -> Entry | None:
 
 def journal(machine: Machine) -> list[Entry]:
     """Of each part by itself: an engine that talks much must not hide why its keeper has restarted it."""
-    said = [machine.output(*_JOURNAL, "-n", str(MOST_LINES), "-u", _UNITS.format(part)) or "" for part in PARTS]
+    said = [machine.output(*_JOURNAL, "-n", str(MAX_LINES), "-u", _UNITS.format(part)) or "" for part in PARTS]
     return [entry for text in said for entry in map(parse, text.splitlines()) if entry]
 
 
@@ -221,7 +221,7 @@ def show(
             engine_rank.say(shown(host, entry))
 
     words = ["last", *(["ray"] if arguments.ray else [])]
-    asked = [one for word in words for one in streams(nodes, "logs", f"logs-{word}", ["--peer", word])]
+    asked = [stream for word in words for stream in streams(nodes, "logs", f"logs-{word}", ["--peer", word])]
     problems = every_node.all_of(asked, keep, ASK_S)
     kept = [(host, entry) for host in nodes for entry in newest(host)]
     for host, entry in sorted(kept, key=lambda one: one[1].at)[-most:] if most else []:
@@ -230,8 +230,8 @@ def show(
         followed = streams(nodes, "logs", "logs-follow", ["--peer", "follow"])
 
         def end() -> None:
-            for one in followed:
-                one.end()
+            for stream in followed:
+                stream.end()
 
         every_node.when_nobody_listens(end)
         try:

@@ -25,7 +25,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import Described
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import MOST_CHARACTERS, Report, parse
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import MAX_CHARACTERS, Report, parse
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import status as fabric_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names as gateway_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers
@@ -91,7 +91,7 @@ class Asked:
     """How the parts are asked; all of it is replaced by tests."""
 
     machine: Machine = field(default_factory=Machine)
-    peer: Callable[[str, str], Any] = lambda host, word: run_limited(peers.ssh(host, word), ASK_S, MOST_CHARACTERS)
+    peer: Callable[[str, str], Any] = lambda host, word: run_limited(peers.ssh(host, word), ASK_S, MAX_CHARACTERS)
     listed: Callable[[Described], None] = lambda told: probe.listed(probe.target_of(told))
     token: Callable[[Description], Any] = lambda told: probe.ask(
         probe.target_of(told), probe.Question(timeout_s=TOKEN_S)

@@ -118,16 +118,20 @@ class Latest:
 
 def lines(found: Mapping[str, Any]) -> list[str]:
     made = []
-    for host, one in found["nodes"].items():
-        if "problem" in one:
-            made.append(f"{host:<10} not known: {one['problem']}")
+    for host, node in found["nodes"].items():
+        if "problem" in node:
+            made.append(f"{host:<10} not known: {node['problem']}")
             continue
-        used = one["memory_total_gib"] - one["memory_available_gib"]
-        parts = [f"memory {used:.1f} of {one['memory_total_gib']:.1f} GiB", f"load {one['load']:.1f}", _gpu(one["gpu"])]
+        used = node["memory_total_gib"] - node["memory_available_gib"]
+        parts = [
+            f"memory {used:.1f} of {node['memory_total_gib']:.1f} GiB",
+            f"load {node['load']:.1f}",
+            _gpu(node["gpu"]),
+        ]
         made.append(f"{host:<10} {', '.join(part for part in parts if part)}")
-        for name, both in one["halves"].items():
+        for name, both in node["halves"].items():
             made.append(f"{'':<10} {name:<15} in {both['in_gbps']:6.1f}  out {both['out_gbps']:6.1f} Gb/s")
-        for name, service in one["services"].items():
+        for name, service in node["services"].items():
             made.append(f"{'':<10} {name}: {_service(service)}")
     return made
 
@@ -182,17 +186,17 @@ def show(
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
     latest = Latest(nodes)
-    for one in streams:
-        threading.Thread(target=one.read, args=(latest.take,), daemon=True).start()
+    for stream in streams:
+        threading.Thread(target=stream.read, args=(latest.take,), daemon=True).start()
     once = arguments.once or arguments.json or not sys.stdout.isatty()
     began = clock()
     try:
         while not latest.complete and clock() - began < ASK_S:
             sleep(0.1)
-            if all(one.problem or len(latest.seen[one.host]) == 2 for one in streams):
+            if all(stream.problem or len(latest.seen[stream.host]) == 2 for stream in streams):
                 break
         while True:
-            problems = {one.host: one.problem for one in streams if one.problem}
+            problems = {stream.host: stream.problem for stream in streams if stream.problem}
             if once:
                 silent = f"no answer within {ASK_S:.0f} s"
                 problems = {**{host: silent for host, seen in latest.seen.items() if len(seen) < 2}, **problems}
@@ -208,5 +212,5 @@ def show(
                 return 1 if problems else 0
             sleep(EVERY_S)
     finally:
-        for one in streams:
-            one.end()
+        for stream in streams:
+            stream.end()

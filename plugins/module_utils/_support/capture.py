@@ -33,15 +33,15 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway impor
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.redaction import Redactor
 
 MOST = 200_000  # characters of one output; of a log it is the end
-MOST_ALL = 6_000_000  # of all outputs of a machine
-MOST_BYTES = 4 * MOST_ALL  # of them as JSON
+MAX_ALL = 6_000_000  # of all outputs of a machine
+MAX_BYTES = 4 * MAX_ALL  # of them as JSON
 WIDTH = 100  # of the line that says how much of an output is left out
 COMMAND_S = 30.0
 RAY_LOGS = 24  # the newest
 VERDICTS = 5  # runs
-MOST_NAMES = 50
+MAX_NAMES = 50
 FIRST_PERSON, LAST_PERSON = 1000, 60000  # ids of accounts, by login.defs(5)
-MOST_FILES = 10000  # of a directory of others
+MAX_FILES = 10000  # of a directory of others
 
 TOOLS: Mapping[str, Sequence[str]] = {
     "ip_link": ("ip", "-br", "link"),
@@ -159,10 +159,10 @@ _QUOTED = re.compile(
 )
 # A secret that somebody has made, and not a word that stands in logs: what others than root write is believed only so.
 _MADE = re.compile(r"(?=.{0,200}[a-z])(?=.{0,200}[A-Z])(?=.{0,200}\d)[\w.~+/=-]{12,1000}")
-MOST_MADE = 20  # of a file
-MOST_NAMED = 50  # files that settings name
-MOST_LINE = 8192
-MOST_SECRET = 65536  # bytes of a file
+MAX_MADE = 20  # of a file
+MAX_NAMED = 50  # files that settings name
+MAX_LINE = 8192
+MAX_SECRET = 65536  # bytes of a file
 SHORTEST_LINE = 12
 
 
@@ -179,7 +179,7 @@ def unpacked(value: Any) -> dict[str, str]:
     """What :func:`pack` made, or whatever else a machine answered."""
     try:
         packer = zlib.decompressobj()
-        text = packer.decompress(base64.b64decode(value, validate=True), MOST_BYTES)
+        text = packer.decompress(base64.b64decode(value, validate=True), MAX_BYTES)
         if packer.unconsumed_tail:
             raise ValueError("it is too large")
         found = json_text.mapping(text)
@@ -254,7 +254,7 @@ def capture(machine: Machine, redactor: Redactor, *, logs: bool = False, name: s
         users=(*redactor.users, *_people(machine)),
     )
     outputs: dict[str, str] = {}
-    left = MOST_ALL
+    left = MAX_ALL
     for output, text in sorted(found.items(), key=lambda one: (one[0] in last, one[0])):
         shown = _end(known.redact(text[-2 * MOST :]), min(MOST, left))
         outputs[_shown(output, known)] = shown
@@ -265,7 +265,7 @@ def capture(machine: Machine, redactor: Redactor, *, logs: bool = False, name: s
 def _own_names(machine: Machine) -> set[str]:
     """What it is called, and what it was called when lines of its journal were written."""
     told = machine.runner(["journalctl", "-F", "_HOSTNAME"]).out.splitlines()
-    names = {line.strip() for line in (machine.text("/proc/sys/kernel/hostname") or "", *told[:MOST_NAMES])}
+    names = {line.strip() for line in (machine.text("/proc/sys/kernel/hostname") or "", *told[:MAX_NAMES])}
     names = {own for own in names if re.fullmatch(r"[\w.-]{1,253}", own) and own != "localhost"}
     return names | {own.partition(".")[0] for own in names if own.partition(".")[0]}
 
@@ -345,7 +345,7 @@ def _newest_session(sessions: int) -> str:
 def _newest(logs: int) -> list[str]:
     times = {}
     with os.scandir(logs) as entries:
-        for entry in itertools.islice(entries, MOST_FILES):
+        for entry in itertools.islice(entries, MAX_FILES):
             with contextlib.suppress(OSError):
                 seen = entry.stat(follow_symlinks=False)
                 if stat.S_ISREG(seen.st_mode) and seen.st_size:
@@ -380,20 +380,20 @@ def secrets(machine: Machine, units: str = "") -> list[str]:
     values = {match[1].strip("\"'") for line in lines if (match := _SETTING.match(line))}
     named = [match[1] for line in lines if (match := _POINTER.match(line))]
     patterns = {name for pattern in SECRETS for name, _place in _matching(machine, pattern)}
-    for name in sorted({*patterns, *named[:MOST_NAMED]}):
+    for name in sorted({*patterns, *named[:MAX_NAMED]}):
         if not name.endswith(_PUBLIC):
             told = list(_values(_small(machine, name)))
             values |= set(told if name in patterns or _of_root(machine, name) else _made(told))
     for name in SECRETS_OF_THE_ENGINE:
         *above, last = name.split("/")
         with contextlib.suppress(OSError, SparkError), folders.inside(machine.real(paths.HOME), above) as directory:
-            content = folders.read(directory, last, MOST_SECRET) or b""
+            content = folders.read(directory, last, MAX_SECRET) or b""
             values |= set(_made(_values(content.decode("utf-8", "replace"))))
     return sorted(value for value in values if len(value.strip()) >= 8 and not value.startswith("/"))
 
 
 def _lines(text: str) -> Iterator[str]:
-    return (line for line in text.splitlines() if len(line) <= MOST_LINE)
+    return (line for line in text.splitlines() if len(line) <= MAX_LINE)
 
 
 def _values(text: str) -> Iterator[str]:
@@ -409,7 +409,7 @@ def _values(text: str) -> Iterator[str]:
 
 
 def _made(values: Iterable[str]) -> Iterator[str]:
-    return itertools.islice((value for value in values if _MADE.fullmatch(value)), MOST_MADE)
+    return itertools.islice((value for value in values if _MADE.fullmatch(value)), MAX_MADE)
 
 
 def _of_root(machine: Machine, name: str) -> bool:
@@ -422,6 +422,6 @@ def _small(machine: Machine, name: str) -> str:
     above, _slash, last = machine.real(name).rpartition("/")
     try:
         with folders.inside(above or "/", []) as directory:
-            return (folders.read(directory, last, MOST_SECRET) or b"").decode("utf-8", "replace")
+            return (folders.read(directory, last, MAX_SECRET) or b"").decode("utf-8", "replace")
     except (OSError, ValueError):
         return ""

@@ -70,7 +70,7 @@ _SEVERAL = re.compile(r"(?i)s\W*$")
 _BLOCK = re.compile(r"[ \t]*(?:[|>][-+\d]*[ \t]*)?(?=\n)")
 _LINE = re.compile(r"[^\n]*")
 _OF_A_LIST = re.compile(r"\n[ \t]*(?:[\"'}\])]|[{\[][ \t]*\n)")
-MOST_BRACKETS = 4000  # characters of a list or mapping
+MAX_BRACKETS = 4000  # characters of a list or mapping
 _GAP = r"[\s\"',]{1,4}"  # between words of a command, also of one that is a list
 
 
@@ -127,7 +127,7 @@ def to_line(match: re.Match[str]) -> int:
 def _bracket(text: str, at: int) -> int:
     """Behind its end; one without goes no further than its line. Further lines are those of a list that is printed so,
     and no others: whoever writes a line of a log does not hide the next one."""
-    depth, place, most = 0, at, min(len(text), at + MOST_BRACKETS)
+    depth, place, most = 0, at, min(len(text), at + MAX_BRACKETS)
     while place < most:
         sign = text[place]
         if sign in "\"'":

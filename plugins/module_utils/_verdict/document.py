@@ -214,12 +214,12 @@ class Run:
 
 def counted(verdicts: Sequence[Verdict]) -> str:
     """``1 failed, 2 not measured, 9 passed``"""
-    counts = {outcome: sum(one.outcome == outcome for one in verdicts) for outcome in TITLES}
+    counts = {outcome: sum(verdict.outcome == outcome for verdict in verdicts) for outcome in TITLES}
     return ", ".join(f"{count} {_title(outcome, count)}" for outcome, count in counts.items() if count) or NOTHING
 
 
-def where(one: Verdict) -> str:
-    return f"{' - '.join(one.hosts)} {one.device}".strip() or one.scope
+def where(verdict: Verdict) -> str:
+    return f"{' - '.join(verdict.hosts)} {verdict.device}".strip() or verdict.scope
 
 
 def together(verdicts: Iterable[Verdict]) -> list[tuple[str, Verdict]]:

@@ -27,7 +27,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Word, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json, kept_plan, names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import MOST_CHARACTERS
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import MAX_CHARACTERS
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fabric_drift
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import status as fabric_status
@@ -59,7 +59,7 @@ KINDS = (
     "peers_unreachable",
     "not_looked_at",
 )  # by the names of the rules
-MOST_DRIFTS = 100  # of one node
+MAX_DRIFTS = 100  # of one node
 ASK_S = 60.0
 NOT_LOOKED = 2
 NONE = "none"  # of a version that a node does not have
@@ -100,24 +100,29 @@ def of_node(seen: Snapshot) -> Iterator[Drift]:
             yield Drift(host, "dangling_weights", words)
 
 
-def _of_service(host: str, one: Service) -> Iterator[Drift]:
-    if one.other_settings:
+def _of_service(host: str, service: Service) -> Iterator[Drift]:
+    if service.other_settings:
         words = "it runs with other settings than those that were last written"
-        yield Drift(host, "environment_differs", words, one.unit)
-    if one.ignored:
-        yield Drift(host, "option_ignored", f"the engine has {_shown(one.ignored)}", one.unit)
-    planned = one.image_planned
-    if one.image and planned and one.image_running not in ("", planned):
-        words = f"the container runs the image {_short(one.image_running)}, and {one.image} was {_short(planned)}"
-        yield Drift(host, "image_differs", words, one.unit)
-    elif one.image and planned and one.image_named != planned:
-        now = f"is {_short(one.image_named)} now" if one.image_named else "is gone"
-        words = f"{one.image} {now}, and was {_short(planned)}: the next start takes another one"
-        yield Drift(host, "image_differs", words, one.unit, later=True)
+        yield Drift(host, "environment_differs", words, service.unit)
+    if service.ignored:
+        yield Drift(host, "option_ignored", f"the engine has {_shown(service.ignored)}", service.unit)
+    planned = service.image_planned
+    if service.image and planned and service.image_running not in ("", planned):
+        words = (
+            f"the container runs the image {_short(service.image_running)}, and {service.image} was {_short(planned)}"
+        )
+        yield Drift(host, "image_differs", words, service.unit)
+    elif service.image and planned and service.image_named != planned:
+        now = f"is {_short(service.image_named)} now" if service.image_named else "is gone"
+        words = f"{service.image} {now}, and was {_short(planned)}: the next start takes another one"
+        yield Drift(host, "image_differs", words, service.unit, later=True)
 
 
 def _shown(differences: Sequence[Difference]) -> str:
-    return ", ".join(f"{one.name} {one.found or 'unset'} and not {one.planned or 'unset'}" for one in differences[:5])
+    return ", ".join(
+        f"{difference.name} {difference.found or 'unset'} and not {difference.planned or 'unset'}"
+        for difference in differences[:5]
+    )
 
 
 def _short(ident: str) -> str:
@@ -151,7 +156,7 @@ def read(host: str, text: str) -> Node:
     """What ``drift --peer`` of another node has printed. It is not trusted, nor what it calls itself."""
     with json_text.Reading("it is no answer of this program", host, "Give all nodes the same release: run site.yml"):
         told: Node = document.load(Node, json_text.mapping(text))
-    return Node(host, tuple(replace(one, host=host) for one in told.drifts[:MOST_DRIFTS]), told.versions)
+    return Node(host, tuple(replace(drift, host=host) for drift in told.drifts[:MAX_DRIFTS]), told.versions)
 
 
 def wanted(machine: Machine, fact: FabricFact | None) -> tuple[list[str], list[str]]:
@@ -166,7 +171,7 @@ def wanted(machine: Machine, fact: FabricFact | None) -> tuple[list[str], list[s
             unread.append(str(exc))
             continue
         if systemd.unit(machine.runner, names.Names(instance).keeper).exists:
-            hosts.update({one.host: None for one in told.members if one.ranks and one.rank != told.rank})
+            hosts.update({member.host: None for member in told.members if member.ranks and member.rank != told.rank})
     if fact is not None and fact.rank == 0:
         try:
             lines = (machine.read(peers.SSH_CONFIG) or "").split("\n")
@@ -209,8 +214,8 @@ def of_versions(nodes: Sequence[Node]) -> Iterator[Drift]:
 def metrics(found: Sequence[Drift], hosts: Sequence[str], now: float) -> str:
     """Prometheus' text format; a node without a drift has lines with 0, so that an alert can end."""
     counts: dict[tuple[str, str], int] = {(host, kind): 0 for host in hosts for kind in KINDS}
-    for one in found:
-        counts[one.host, one.kind] = counts.get((one.host, one.kind), 0) + 1
+    for drift in found:
+        counts[drift.host, drift.kind] = counts.get((drift.host, drift.kind), 0) + 1
     samples = [
         Sample("sparkmatrix_drift", count, {"host": name, "kind": kind}) for (name, kind), count in counts.items()
     ]
@@ -265,7 +270,7 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.write(this_node(Machine())[0].as_text())
         return 0
     found, hosts = collect(Machine(), _ask)
-    sys.stdout.write("".join(f"{one}\n" for one in found) or "nothing has drifted\n")
+    sys.stdout.write("".join(f"{drift}\n" for drift in found) or "nothing has drifted\n")
     if arguments.metrics:
         try:
             write(arguments.metrics, metrics(found, hosts, time.time()))
@@ -276,4 +281,4 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _ask(host: str) -> Any:
-    return run_limited(peers.ssh(host, "drift"), ASK_S, MOST_CHARACTERS)
+    return run_limited(peers.ssh(host, "drift"), ASK_S, MAX_CHARACTERS)

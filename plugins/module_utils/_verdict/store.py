@@ -19,7 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict impor
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import Run
 
 KEPT = 50  # runs
-MOST_BYTES = 4 * 1024 * 1024  # of one
+MAX_BYTES = 4 * 1024 * 1024  # of one
 _AT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
@@ -59,8 +59,8 @@ def keep(run: Run, root: str = "/") -> str:
     if not _AT.fullmatch(run.at):
         raise SparkError(f"it began at {run.at!r:.40}, expected a time like 2026-11-23T07:30:00Z", paths.VERDICTS)
     text = json.dumps(run.as_dict(), sort_keys=True) + "\n"
-    if len(text) > MOST_BYTES:
-        raise SparkError(f"it has {len(text)} bytes, expected {MOST_BYTES} at most", paths.VERDICTS)
+    if len(text) > MAX_BYTES:
+        raise SparkError(f"it has {len(text)} bytes, expected {MAX_BYTES} at most", paths.VERDICTS)
     path = f"{paths.VERDICTS}/{re.sub('[-:]', '', run.at)}-{run.playbook}.json"
     write_state(path, text.encode(), root=root)
     for old in _files(root)[KEPT:]:
@@ -75,8 +75,8 @@ def read(most: int = KEPT, root: str = "/") -> tuple[list[Run], list[str]]:
         where = f"{paths.VERDICTS}/{path.name}"
         try:
             with path.open("rb") as file:
-                text = file.read(MOST_BYTES + 1)
-            if len(text) > MOST_BYTES:
+                text = file.read(MAX_BYTES + 1)
+            if len(text) > MAX_BYTES:
                 raise ValueError("too long")
             with json_text.Reading("the verdicts cannot be read", where, document.REMEDY):
                 found = json_text.read(text)

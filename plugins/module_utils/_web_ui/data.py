@@ -174,10 +174,10 @@ def _regular(place: Path) -> Iterator[Path]:
     for folder, folders, files in os.walk(place, onerror=refuse):
         if folder == str(place):
             folders[:] = [one for one in folders if one != _LEFT_OUT and not one.startswith(_SCRATCH)]
-        for one in files:
-            beside = any(one.endswith(end) and one[: -len(end)] in files for end in _BESIDE)
-            if not beside and stat.S_ISREG(os.lstat(os.path.join(folder, one)).st_mode):
-                yield Path(folder, one)
+        for file in files:
+            beside = any(file.endswith(end) and file[: -len(end)] in files for end in _BESIDE)
+            if not beside and stat.S_ISREG(os.lstat(os.path.join(folder, file)).st_mode):
+                yield Path(folder, file)
 
 
 def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:

@@ -21,8 +21,8 @@ def machines(
     candidates: Sequence[Candidate], read: Mapping[str, Node], *, require_gb10: bool = True
 ) -> list[dict[str, Any]]:
     """``read``: by address, where somebody was let in. ``taken``: it goes into the inventory."""
-    at = {one.address: one for one in candidates}
-    shown = {address: one.fingerprint or THIS * one.own for address, one in at.items()}
+    at = {candidate.address: candidate for candidate in candidates}
+    shown = {address: candidate.fingerprint or THIS * candidate.own for address, candidate in at.items()}
     ids = {address: node.machine_id or "" for address, node in read.items()}
     made = [_machine([at[address] for address in places], read, require_gb10) for places in together(shown, ids)]
     order = list(at)
@@ -30,17 +30,17 @@ def machines(
 
 
 def _machine(at: Sequence[Candidate], read: Mapping[str, Node], require_gb10: bool) -> dict[str, Any]:
-    node = next((read[one.address] for one in at if one.address in read), None)
+    node = next((read[candidate.address] for candidate in at if candidate.address in read), None)
     known = node or Node()
     managed = _of_management(known.network)
-    best = next((one for one in at if one.address in managed), at[0])
+    best = next((candidate for candidate in at if candidate.address in managed), at[0])
     is_gb10 = known.machine.is_gb10
     why = "not a GB10" if node else "no login with a key, so not looked at"
-    own = any(one.own for one in at)
+    own = any(candidate.own for candidate in at)
     return {
         **{name: getattr(best, name) for name in ("address", "interface", "fingerprint", "kind")},
-        "name": next((one.name for one in (best, *at) if one.name), ""),
-        "others": [one.address for one in at if one is not best],
+        "name": next((candidate.name for candidate in (best, *at) if candidate.name), ""),
+        "others": [candidate.address for candidate in at if candidate is not best],
         "own": own,
         "is_gb10": is_gb10,
         "taken": is_gb10 or bool(node and not require_gb10),

@@ -29,20 +29,26 @@ _FILES = {name: f"/etc/ssh/ssh_host_{name.lower()}_key.pub" for name in ("ED2551
 
 def strangers(shown: Mapping[str, Judged]) -> str:
     """The refusal of machines whose host key ssh does not know; empty where it knows all."""
-    left = {host: one for host, one in shown.items() if one.state in ("changed", "unknown") and not one.changed}
+    left = {
+        host: judgement
+        for host, judgement in shown.items()
+        if judgement.state in ("changed", "unknown") and not judgement.changed
+    }
     if not left:
         return ""
     findings = []
-    for host, one in left.items():
-        if not one.fingerprint:
-            found = f"ssh does not accept its host key, and the key could not be read: {one.complaint}"
+    for host, judgement in left.items():
+        if not judgement.fingerprint:
+            found = f"ssh does not accept its host key, and the key could not be read: {judgement.complaint}"
             findings.append(Finding(host, found, "Try ssh by hand"))
             continue
-        knows = f"another one: {_ANOTHER}" if one.state == "changed" else "none of it yet"
-        forget = f"To forget the old one: {one.forget}" if one.state == "changed" else ""
-        findings.append(Finding(host, f"it shows the host key {_key(one)}, and your computer knows {knows}", forget))
+        knows = f"another one: {_ANOTHER}" if judgement.state == "changed" else "none of it yet"
+        forget = f"To forget the old one: {judgement.forget}" if judgement.state == "changed" else ""
+        findings.append(
+            Finding(host, f"it shows the host key {_key(judgement)}, and your computer knows {knows}", forget)
+        )
     text = refusal(STRANGERS, findings)
-    prints = dict.fromkeys(one.fingerprint for one in left.values() if one.fingerprint)
+    prints = dict.fromkeys(judgement.fingerprint for judgement in left.values() if judgement.fingerprint)
     if prints:
         text += (
             f"\n{_at_its_screen(left.values())}. If each prints the same as here, run again with"
@@ -92,11 +98,11 @@ def asked(
     failures: dict[str, str] = {}
     others: dict[str, Node] = {}
     unseen = [one for one in confirmed if one not in {found.fingerprint for found in candidates}]
-    for one in candidates:
-        address = one.address
-        finding = _silent(one)
-        if finding is None and confirmed and not one.own:
-            finding = _another(one, known.get(address) or Judged(), unseen or confirmed)
+    for candidate in candidates:
+        address = candidate.address
+        finding = _silent(candidate)
+        if finding is None and confirmed and not candidate.own:
+            finding = _another(candidate, known.get(address) or Judged(), unseen or confirmed)
         if finding:
             findings.append(finding)
         elif confirmed and address not in read:
@@ -107,30 +113,34 @@ def asked(
     hosts = {address: {"ansible_user": user} for address in failures}
     context = Context(frozenset(), hosts, nodes=others, failures=failures)
     findings += [*logins(context), *(replace(one, remedy=_OTHER) for one in check_gb10(context))]
-    names = {one.address: f"{one.address} {strict.words(one.name)}".strip() for one in candidates}
+    names = {
+        candidate.address: f"{candidate.address} {strict.words(candidate.name)}".strip() for candidate in candidates
+    }
     alike: dict[Finding, list[str]] = {}
     for finding in findings:
         alike.setdefault(replace(finding, host=""), []).append(names[finding.host])
     return [replace(finding, host=", ".join(hosts)) for finding, hosts in alike.items()]
 
 
-def _silent(one: Candidate) -> Finding | None:
-    if one.own or one.banner or one.interface or one.fingerprint:
+def _silent(candidate: Candidate) -> Finding | None:
+    if candidate.own or candidate.banner or candidate.interface or candidate.fingerprint:
         return None
-    if not is_address(one.address):
-        return Finding(one.address, "this computer knows no address of that name", f"Give its address. {_ADDRESS}")
+    if not is_address(candidate.address):
+        return Finding(
+            candidate.address, "this computer knows no address of that name", f"Give its address. {_ADDRESS}"
+        )
     remedy = f"Is it on, in the network of this computer, and is that its address? {_ADDRESS}; {_START}"
-    return Finding(one.address, "it does not answer ssh", remedy)
+    return Finding(candidate.address, "it does not answer ssh", remedy)
 
 
-def _another(one: Candidate, shown: Judged, confirmed: Sequence[str]) -> Finding | None:
-    if not one.fingerprint:
-        return Finding(one.address, "it answers ssh, and shows no host key that can be read", "Try ssh by hand")
-    found, look = f"it shows the host key {_key(one)}, and", _at_its_screen([one])
-    if not one.known_hosts:
+def _another(candidate: Candidate, shown: Judged, confirmed: Sequence[str]) -> Finding | None:
+    if not candidate.fingerprint:
+        return Finding(candidate.address, "it answers ssh, and shows no host key that can be read", "Try ssh by hand")
+    found, look = f"it shows the host key {_key(candidate)}, and", _at_its_screen([candidate])
+    if not candidate.known_hosts:
         remedy = f"{look}. If it prints the same as here, confirm that one; if not, do not log in"
-        return Finding(one.address, f"{found} you have confirmed {' and '.join(confirmed)}: {_ANOTHER}", remedy)
+        return Finding(candidate.address, f"{found} you have confirmed {' and '.join(confirmed)}: {_ANOTHER}", remedy)
     if shown.state != "changed":
         return None
     remedy = f"{look}. If it prints the same as here, forget the old key and run again: {shown.forget}"
-    return Finding(one.address, f"{found} your computer knows another one: {_ANOTHER}", remedy)
+    return Finding(candidate.address, f"{found} your computer knows another one: {_ANOTHER}", remedy)

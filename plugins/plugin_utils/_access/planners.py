@@ -84,7 +84,7 @@ def leaving(options: Options) -> dict[str, Any]:
 
 
 def compared(options: Options) -> dict[str, Any]:
-    read = {host: membership.member(int(one["rank"]), one["look"]) for host, one in options["nodes"].items()}
+    read = {host: membership.member(int(node["rank"]), node["look"]) for host, node in options["nodes"].items()}
     found = membership.compare(options["change"], read, options["leaving"], options["members"])
     return {**judged(NOT_CHANGED, found.findings), "summary": list(found.summary)}
 
@@ -108,7 +108,7 @@ def machines(options: Options) -> dict[str, Any]:
     found = discovered.machines(candidates, read, require_gb10=options["require_gb10"])
     spare = {address for one in found if one["taken"] for address in one["others"]}  # nobody will log in there
     refused = entry.asked(
-        [one for one in candidates if one.address not in spare],
+        [candidate for candidate in candidates if candidate.address not in spare],
         options["looks"],
         known,
         read,
@@ -180,8 +180,8 @@ def forwards(options: Options) -> dict[str, Any]:
     configured = login.configured()
     logins = {host: login.login(host, {**configured, **own}) for host, own in options["logins"].items()}
     return {
-        "forwards": [{"local": one.local, "target": one.target} for one in made],
-        "lines": [*(one.line for one in made), *said],
+        "forwards": [{"local": tunnel.local, "target": tunnel.target} for tunnel in made],
+        "lines": [*(tunnel.line for tunnel in made), *said],
         "ways": {host: one.settings for host, one in logins.items()},
         "asks": [{"host": host, "argv": one.asks} for host, one in logins.items() if one.asks],
     }
@@ -189,7 +189,7 @@ def forwards(options: Options) -> dict[str, Any]:
 
 def asked(options: Options) -> dict[str, Any]:
     """``ways`` with what ssh said of those that were asked for."""
-    said = {one["item"]["host"]: login.asked(one["stdout"]) for one in options["answers"]}
+    said = {answer["item"]["host"]: login.asked(answer["stdout"]) for answer in options["answers"]}
     return {"ways": {**options["ways"], **said}}
 
 

@@ -220,7 +220,7 @@ def _hosts(sparks: Mapping[str, Machine], others: Sequence[Machine], folder: str
             "# Not looked at, since no key logs in. Where one is a Spark, take '# ' (and {} after hosts) away, and:",
             f"#   ansible-playbook playbooks/bootstrap.yml -i {folder} --ask-pass --ask-become-pass",
         ]
-    for rank, machine in enumerate(left_out, start=max((one["rank"] + 1 for one in sparks.values()), default=0)):
+    for rank, machine in enumerate(left_out, start=max((spark["rank"] + 1 for spark in sparks.values()), default=0)):
         entry = [f"        spark{rank + 1}:", *_about(machine), *_entry(machine, rank)]
         lines += [f"# {line}" for line in entry]
     strangers = [machine for machine in others if machine not in left_out]

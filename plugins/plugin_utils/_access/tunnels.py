@@ -137,9 +137,9 @@ def _apis(asked: Asked) -> list[tuple[str, int, str]]:
     # In a ring it listens on the management network.
     end = ".local" if asked.value("fabric_topology") == "ring" else "-fabric"
     for host, plan in asked.plans.plans.items() if asked.plans else ():
-        for one in plan.heads:
-            what = "API" if one.name == services.ALONE else f"API of {one.name}"
-            made.append((what, one.port, LOOPBACK if host == asked.hosts[0] else f"{names[host]}{end}"))
+        for head in plan.heads:
+            what = "API" if head.name == services.ALONE else f"API of {head.name}"
+            made.append((what, head.port, LOOPBACK if host == asked.hosts[0] else f"{names[host]}{end}"))
     return made
 
 

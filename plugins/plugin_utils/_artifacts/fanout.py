@@ -34,7 +34,11 @@ def rounds(facts: Facts, holders: Sequence[str], lacking: Sequence[str]) -> tupl
         took = dict.fromkeys(holders, 0)
         reached = {}
         for host in lacking:
-            near = [(took[one], place, pull) for place, one in enumerate(holders) if (pull := _pull(facts, one, host))]
+            near = [
+                (took[holder], place, pull)
+                for place, holder in enumerate(holders)
+                if (pull := _pull(facts, holder, host))
+            ]
             if near:
                 reached[host] = min(near, key=lambda one: one[:2])[2]
                 took[reached[host].host] += 1

@@ -69,9 +69,12 @@ def wanted(
     ``sources``: directories by the name of the model. ``here``: the host that Ansible itself runs on."""
     bring, lines, findings = [], [], []
     ordered = _by_rank(plans)
-    for name, ref in dict.fromkeys((one.name, one.revision) for host in ordered for one in plans[host].models):
+    for name, ref in dict.fromkeys((model.name, model.revision) for host in ordered for model in plans[host].models):
         models = {
-            host: one for host in ordered for one in plans[host].models if (one.name, one.revision) == (name, ref)
+            host: model
+            for host in ordered
+            for model in plans[host].models
+            if (model.name, model.revision) == (name, ref)
         }
         told = {host: _told(seen.get(host, ()), name, ref) for host in models}
         first = next(iter(models))
@@ -148,20 +151,25 @@ def _aside(name: str, own: Sequence[str], told: Sequence[inputs.Model]) -> str:
     """Why the layer has nothing to do for a model; empty where it has. ``own``: hosts with a cache of their own."""
     if name.startswith("/"):
         return "a directory of the nodes, which stays as it is"
-    if any(one.where == model_files.ELSEWHERE for one in told):
+    if any(model.where == model_files.ELSEWHERE for model in told):
         return "not from a hub like Hugging Face's, so the engine itself fetches it"
     if own:
         return f"the engine's environment on {', '.join(own)} names a cache of its own, so the engine itself fetches it"
-    states = {one.in_cache.state for one in told}
-    if states == {WHOLE} and len({one.in_cache.digest for one in told}) == 1:
+    states = {model.in_cache.state for model in told}
+    if states == {WHOLE} and len({model.in_cache.digest for model in told}) == 1:
         return f"whole on {_nodes(len(told))}, revision {told[0].in_cache.revision[:12]}"
-    if states == {FOREIGN} and len({one.alike for one in told}) == 1 and told[0].alike:
+    if states == {FOREIGN} and len({model.alike for model in told}) == 1 and told[0].alike:
         return f"in the cache of {_nodes(len(told))} already, fetched by the engines themselves, and stays as it is"
     return ""
 
 
 def _by_rank(plans: Mapping[str, NodePlan]) -> list[str]:
-    ranks = {member.host: member.rank for plan in plans.values() for one in plan.here for member in one.members}
+    ranks = {
+        member.host: member.rank
+        for plan in plans.values()
+        for service_plan in plan.here
+        for member in service_plan.members
+    }
     return sorted(plans, key=lambda host: (ranks.get(host, len(plans)), host))
 
 

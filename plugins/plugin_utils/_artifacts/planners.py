@@ -47,7 +47,7 @@ def wanted(options: Options) -> dict[str, Any]:
     sources = {name: _path(text) for name, text in options["sources"].items()}
     made = plan.wanted(plans, seen, options["seed"], sources, options["here"])
     shown = judged(REFUSED, made.findings)
-    return {**shown, "bring": [document.plain(one) for one in made.bring], "lines": list(made.lines)}
+    return {**shown, "bring": [document.plain(bring) for bring in made.bring], "lines": list(made.lines)}
 
 
 def _path(source: Any) -> str:
@@ -319,7 +319,7 @@ def _nodes(looks: Mapping[str, Look], bring: plan.Bring) -> dict[str, plan.Node]
     found = {}
     for host in bring.hosts:
         look = looks[host]
-        held = next((one for one in look.models if one.name == bring.name), Held(bring.name, bring.ref))
+        held = next((model for model in look.models if model.name == bring.name), Held(bring.name, bring.ref))
         removable = tuple(
             (f"{one.name} {one.revision[:12]}", one.frees)
             for one in sorted(look.kept, key=lambda one: -one.frees)

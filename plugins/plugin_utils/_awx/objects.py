@@ -115,7 +115,9 @@ def plan(name: str, mark: str, wanted: Objects, there: Objects, check: bool = Fa
                 make[kind.endpoint].append(_arguments(one, mark))
     if not check and any(title not in known["job_templates"] for title in asked["job_templates"]):
         # AWX knows the playbooks of the last synchronization only; one that is new is synchronized anyway.
-        make["projects"] = [{**one, "update_project": one["name"] in known["projects"]} for one in make["projects"]]
+        make["projects"] = [
+            {**project, "update_project": project["name"] in known["projects"]} for project in make["projects"]
+        ]
     make[NODES], untold = _nodes(asked["workflow_job_templates"].values(), known, there[NODES], name, check)
     remove = {kind.endpoint: [_removal(kind, one) for one in going[kind.endpoint]] for kind in KINDS}
     remove[NODES] = _stray_nodes(asked["workflow_job_templates"], ours["workflow_job_templates"], there[NODES])

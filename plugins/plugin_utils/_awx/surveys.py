@@ -18,8 +18,11 @@ def survey(questions: Sequence[Mapping[str, Any]], variables: Mapping[str, Varia
         "name": "",
         "description": "",
         "spec": [
-            {**_question(one["variable"], None if "type" in one else variables[one["variable"]]), **one}
-            for one in questions
+            {
+                **_question(question["variable"], None if "type" in question else variables[question["variable"]]),
+                **question,
+            }
+            for question in questions
         ],
     }
 
@@ -30,7 +33,7 @@ def _question(name: str, variable: Variable | None) -> dict[str, Any]:
         return words
     words["question_description"] = variable.description
     if variable.type == "bool" or variable.choices:
-        choices = ["false", "true"] if variable.type == "bool" else [str(one) for one in variable.choices]
+        choices = ["false", "true"] if variable.type == "bool" else [str(choice) for choice in variable.choices]
         default = str(variable.default).lower() if variable.type == "bool" else str(variable.default)
         # Lines, since AWX's pages split them.
         return {**words, "type": "multiplechoice", "required": True, "choices": "\n".join(choices), "default": default}

@@ -13,7 +13,7 @@ import os
 import tempfile
 from collections.abc import Mapping
 
-MOST_SIGNS = 200
+MAX_SIGNS = 200
 # Calls of the module ``node`` that wait, and the command of a node that says at any time how far it is.
 ASKS: Mapping[str, str] = {"engine_probe": "status", "model_work": "artifacts status"}
 
@@ -35,7 +35,7 @@ class Channel:
 
     def tell(self, words: str) -> None:
         """One line. Forks share the offset of the file, so none overwrites another."""
-        line = " ".join(words.split())[:MOST_SIGNS]
+        line = " ".join(words.split())[:MAX_SIGNS]
         with contextlib.suppress(OSError):  # a full /tmp, for example, which is no reason to end a run
             os.write(self._fd, f"{line}\n".encode())
 

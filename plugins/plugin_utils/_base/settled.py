@@ -42,7 +42,9 @@ def alike(nodes: Iterable[Any]) -> dict[str, Any]:
     return {
         "qos": all(one.get("qos") is True for one in found),
         "secrets": {
-            name: mark for name, mark in secrets[0].items() if mark and all(one.get(name) == mark for one in secrets)
+            name: mark
+            for name, mark in secrets[0].items()
+            if mark and all(secret.get(name) == mark for secret in secrets)
         },
     }
 

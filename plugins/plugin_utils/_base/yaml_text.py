@@ -14,10 +14,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.json_text import DAMAGE
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import LARGEST, quoted
 
-MOST_TEXT = 1024 * 1024  # characters
-MOST_SCALAR = 64 * 1024
-MOST_NODES = 20_000
-MOST_DEEP = 50
+MAX_TEXT = 1024 * 1024  # characters
+MAX_SCALAR = 64 * 1024
+MAX_NODES = 20_000
+MAX_DEEP = 50
 
 
 def read(text: str, where: str = "", remedy: str = "Correct it") -> Any:
@@ -34,7 +34,7 @@ def file(path: Path, remedy: str) -> Any:
     it cannot be opened."""
     try:
         with path.open(encoding="utf-8") as opened:
-            text = opened.read(MOST_TEXT + 1)
+            text = opened.read(MAX_TEXT + 1)
     except OSError as exc:
         raise SparkError(f"it cannot be read ({exc.strerror})", str(path), remedy) from exc
     except ValueError as exc:
@@ -48,8 +48,8 @@ def file(path: Path, remedy: str) -> Any:
 
 def bounded(text: str, where: str) -> None:
     """Refuse what would become larger than it looks, before anything is made of it."""
-    if len(text) > MOST_TEXT:
-        raise SparkError(f"it has more than {MOST_TEXT} characters", where, "Shorten it")
+    if len(text) > MAX_TEXT:
+        raise SparkError(f"it has more than {MAX_TEXT} characters", where, "Shorten it")
     nodes = deep = 0
     try:
         for event in yaml.parse(text, Loader=_LOADER):
@@ -64,8 +64,8 @@ def bounded(text: str, where: str) -> None:
                 )
             nodes += isinstance(event, yaml.NodeEvent)
             deep += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if nodes > MOST_NODES or deep > MOST_DEEP or len(getattr(event, "value", "")) > MOST_SCALAR:
-                most = f"{MOST_NODES} values, {MOST_DEEP} levels and {MOST_SCALAR} characters of one value"
+            if nodes > MAX_NODES or deep > MAX_DEEP or len(getattr(event, "value", "")) > MAX_SCALAR:
+                most = f"{MAX_NODES} values, {MAX_DEEP} levels and {MAX_SCALAR} characters of one value"
                 raise SparkError(f"it is too large or too deep {line}", where, f"It may have {most}")
     except (yaml.YAMLError, *DAMAGE) as exc:
         raise SparkError(f"it is no valid YAML ({' '.join(str(exc).split())})", where, "Correct it") from exc

@@ -51,7 +51,7 @@ def judge(options: Options) -> dict[str, Any]:
     plans: Mapping[str, NodePlan] = options["plans"]
     nodes = {host: told.node for host, told in options["info"].items() if told}
     facts = known_facts(options["info"])
-    services = {one.name: one for one in gather.services(plans)}
+    services = {service.name: service for service in gather.services(plans)}
     measured: list[Measured] = []
     machines: dict[str, Machine] = {}
     for host, results in options["measured"].items():
@@ -82,16 +82,16 @@ def table(points: Sequence[Serving]) -> list[str]:
     titles = ("model", "at a time", "prompt", "tokens/s", "(low to high)", "first token", "a token", "failed")
     rows = [
         (
-            one.model,
-            str(one.concurrency),
-            str(one.prompt_tokens),
-            f"{one.output_rate:.1f}",
-            f"({one.output_rate_low:.1f} to {one.output_rate_high:.1f})",
-            f"{one.ttft_ms.get('median', 0):.0f} ms",
-            f"{one.tpot_ms.get('median', 0):.1f} ms",
-            str(one.failed),
+            point.model,
+            str(point.concurrency),
+            str(point.prompt_tokens),
+            f"{point.output_rate:.1f}",
+            f"({point.output_rate_low:.1f} to {point.output_rate_high:.1f})",
+            f"{point.ttft_ms.get('median', 0):.0f} ms",
+            f"{point.tpot_ms.get('median', 0):.1f} ms",
+            str(point.failed),
         )
-        for one in points
+        for point in points
     ]
     widths = [max(len(row[column]) for row in (titles, *rows)) for column in range(len(titles))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in (titles, *rows)]
@@ -102,7 +102,7 @@ def _generating(plan: NodePlan) -> list[ServicePlan]:
 
 
 def _service(plan: NodePlan, instance: str) -> ServicePlan:
-    return next(one for one in plan.here if one.instance == instance)
+    return next(service_plan for service_plan in plan.here if service_plan.instance == instance)
 
 
 def _measured(service: Service, plan: ServicePlan, point: Point, found: Served) -> Measured:
@@ -121,13 +121,13 @@ def _measured(service: Service, plan: ServicePlan, point: Point, found: Served) 
 
 def _serving(name: str, plan: ServicePlan, point: Point, runs: Sequence[Repetition]) -> Serving:
     """The generator's own numbers; of several repetitions the median. One without an answer has no times."""
-    whole = [one for one in runs if one.requests > one.failed]
-    rates = [one.output_rate for one in runs]
-    accepted = [one.acceptance for one in runs if one.acceptance is not None]
+    whole = [repetition for repetition in runs if repetition.requests > repetition.failed]
+    rates = [repetition.output_rate for repetition in runs]
+    accepted = [repetition.acceptance for repetition in runs if repetition.acceptance is not None]
     published = [
-        one.tokens_per_second
-        for one in plan.expectation.published
-        if (one.streams, one.engine) == (point.concurrency, plan.engine.name)
+        figure.tokens_per_second
+        for figure in plan.expectation.published
+        if (figure.streams, figure.engine) == (point.concurrency, plan.engine.name)
     ]
     return Serving(
         service=name,
@@ -137,15 +137,15 @@ def _serving(name: str, plan: ServicePlan, point: Point, runs: Sequence[Repetiti
         output_tokens=point.output_tokens,
         text=point.text,
         repetitions=len(runs),
-        requests=sum(one.requests for one in runs),
-        failed=sum(one.failed for one in runs),
+        requests=sum(repetition.requests for repetition in runs),
+        failed=sum(repetition.failed for repetition in runs),
         seed=point.seed,
         output_rate=round(median(rates), 3),
         output_rate_low=round(min(rates), 3),
         output_rate_high=round(max(rates), 3),
-        ttft_ms=_medians([one.ttft_ms for one in whole]),
-        tpot_ms=_medians([one.tpot_ms for one in whole]),
-        goodput=round(median(one.goodput for one in runs), 4),
+        ttft_ms=_medians([repetition.ttft_ms for repetition in whole]),
+        tpot_ms=_medians([repetition.tpot_ms for repetition in whole]),
+        goodput=round(median(repetition.goodput for repetition in runs), 4),
         acceptance=round(median(accepted), 4) if accepted else 0,
         expected_low=plan.expectation.low,
         expected_high=plan.expectation.high,
@@ -166,7 +166,7 @@ def _machine(host: str, plan: NodePlan, result: Served) -> dict[str, Machine]:
         "slowed under load": ", ".join(gpu.slowed),
     }
     facts = {name: value for name, value in seen.items() if value}
-    rank = next((one.rank for one in plan.here), 0)
+    rank = next((service_plan.rank for service_plan in plan.here), 0)
     return {host: Machine(host, rank, facts)} if facts else {}
 
 

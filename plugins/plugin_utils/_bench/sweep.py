@@ -18,7 +18,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
 PROMPT, LONG_PROMPT, OUTPUT = 512, 4096, 128  # tokens
 STEP = 4  # from one concurrency to the next
 LEAST_REQUESTS = 2  # of a repetition
-MOST_TEXT = 768  # tokens of a prompt in plain English: the generator leaves out longer ones than 1024
+MAX_TEXT = 768  # tokens of a prompt in plain English: the generator leaves out longer ones than 1024
 SEEDS = 100  # from one point to the next
 STARTING_S = 15.0  # until the generator has read its libraries
 PREFILL = 1000.0  # prompt tokens/s, about
@@ -79,7 +79,7 @@ def points(plan: ServicePlan, settings: Settings, seed: int) -> list[Point]:
             requests=max(REQUESTS * concurrency, LEAST_REQUESTS),
             repetitions=REPETITIONS,
             seed=seed + number * SEEDS,
-            text=drafts(plan) and prompt <= MOST_TEXT,
+            text=drafts(plan) and prompt <= MAX_TEXT,
         )
         for number, (concurrency, prompt) in enumerate(pairs)
     ]

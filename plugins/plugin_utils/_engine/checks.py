@@ -110,7 +110,10 @@ def run(stage: str, subject: Any, table: Sequence[Check] = ()) -> list[Finding]:
         if check.stage == stage:
             lowered = check.to_print and subject.settings.only_print
             level = check.to_print if lowered else check.level
-            made += [replace(one, severity=level or one.severity, rule=check.rule) for one in check.judge(subject)]
+            made += [
+                replace(finding, severity=level or finding.severity, rule=check.rule)
+                for finding in check.judge(subject)
+            ]
     return made
 
 

@@ -79,4 +79,6 @@ def name(image: str, build: Build) -> str:
 
 def of(image: str, builds: Sequence[Build]) -> Build | None:
     """The one that makes this image, with its Dockerfile as it is today."""
-    return next((one for one in builds if one.dockerfile and name(image.rpartition("-")[0], one) == image), None)
+    return next(
+        (build for build in builds if build.dockerfile and name(image.rpartition("-")[0], build) == image), None
+    )

@@ -16,12 +16,12 @@ def judge(plans: Mapping[str, NodePlan], seen: Mapping[str, Sequence[Model]], br
     """``seen``: per host, what the node has of its models. ``brought``: the layer artifacts judges
     those that it brings, when it has seen where they can be had."""
     if brought:
-        seen = {host: [one for one in models if not one.held] for host, models in seen.items()}
+        seen = {host: [model for model in models if not model.held] for host, models in seen.items()}
     findings = [
-        Finding(host, f"model {one.name}: {one.problem}", one.remedy)
+        Finding(host, f"model {model.name}: {model.problem}", model.remedy)
         for host, models in sorted(seen.items())
-        for one in models
-        if one.problem
+        for model in models
+        if model.problem
     ]
     return [*findings, *_differing(plans, seen)]
 

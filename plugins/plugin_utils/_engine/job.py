@@ -35,7 +35,7 @@ GIB = memory_fit.GIB
 
 LAUNCHES = ("auto", "ray", "native")
 INTO_SWAP = "load-into-swap"  # word of engine_allow
-MOST_NODES = 16  # that are tried
+MAX_NODES = 16  # that are tried
 SHARES = (memory_fit.DEFAULT_UTILIZATION, memory_fit.MAX_UTILIZATION, memory_fit.HARD_MAX_UTILIZATION)
 DEFAULT_BATCHED = 8192  # tokens that are computed in one step when nobody sets them
 
@@ -382,7 +382,7 @@ def _others(
         if len(left) < len(job.spelled) and _fits(replace(job, spelled=left), parallel, memory):
             yield f"leave {name} out"
     computed = replace(asked, tensor=0, pipeline=0, data=0)
-    for nodes in range(len(job.ordered) + 1, min(job.recipe.max_nodes, MOST_NODES) + 1):
+    for nodes in range(len(job.ordered) + 1, min(job.recipe.max_nodes, MAX_NODES) + 1):
         split_over, _problems = parallelism.choose(job.architecture, nodes, computed, job.engine)
         if split_over and _fits(job, split_over, memory):
             yield f"use {nodes} nodes"

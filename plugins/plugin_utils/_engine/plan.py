@@ -384,11 +384,11 @@ CACHES = {
     "CUDA_CACHE_PATH": "cuda",
 }
 _COMPILER = 6 * memory_fit.GIB  # of one that compiles a kernel of CUTLASS; 3 to 8 in reports
-_MOST_COMPILERS = 4
+_MAX_COMPILERS = 4
 
 
 def _compilers(job: Job) -> int:
     """How many may run beside the weights. Without a number ninja starts two more than there are processors."""
     budget = job.budget
     beside = budget.total - budget.budget - budget.host if budget else 0
-    return max(1, min(_MOST_COMPILERS, beside // _COMPILER))
+    return max(1, min(_MAX_COMPILERS, beside // _COMPILER))

@@ -62,7 +62,7 @@ def judge_images(options: Options) -> dict[str, Any]:
     names = {name for own in wanted.values() for name in own}
     built = {name: made for name in names if (made := image_build.of(name, builds))}
     copies = image_copies.rounds(wanted, there, facts, holders, from_peers=options["from_peers"], built=built)
-    fetching = [offer for one in copies for offer in one.offers.values() if offer.fetch]
+    fetching = [offer for copy in copies for offer in copy.offers.values() if offer.fetch]
     for offer in fetching:
         offer.builds = {
             name: {"dockerfile": image_build.read(built[name]), "arguments": dict(built[name].arguments)}
@@ -75,7 +75,7 @@ def judge_images(options: Options) -> dict[str, Any]:
         else []
     )
     told = judged(REFUSED, [*images.judge(plans, found), *images.foreign(found), *missing])
-    return {**told, "rounds": [one.as_dict() for one in copies]}
+    return {**told, "rounds": [copy.as_dict() for copy in copies]}
 
 
 def judge_versions(options: Options) -> dict[str, Any]:

@@ -334,7 +334,10 @@ def _judge(recipe: Recipe, where: str) -> Iterator[Finding]:
 
 
 def _judge_words(recipe: Recipe, where: str) -> Iterator[Finding]:
-    parts: list[tuple[str, Any]] = [("", recipe), *((f"engines.{name}.", one) for name, one in recipe.engines.items())]
+    parts: list[tuple[str, Any]] = [
+        ("", recipe),
+        *((f"engines.{name}.", recipe_settings) for name, recipe_settings in recipe.engines.items()),
+    ]
     if recipe.draft:
         parts.append(("draft.", recipe.draft))
         for key, instead in _OF_THE_DRAFT.items():

@@ -137,16 +137,18 @@ def summary(job: Job, plans: Mapping[str, NodePlan]) -> list[str]:
 def _speed(head: ServicePlan) -> list[str]:
     """One line: what others report of one stream, the planned engine first, and the estimate beside it."""
     expected, own = head.expectation, head.engine.name
-    single = sorted((one for one in expected.published if one.streams == 1), key=lambda one: one.engine != own)
-    shown = [one for one in single if one.engine == single[0].engine]
+    single = sorted(
+        (figure for figure in expected.published if figure.streams == 1), key=lambda figure: figure.engine != own
+    )
+    shown = [figure for figure in single if figure.engine == single[0].engine]
     band = f"{expected.low:.0f} to {expected.high:.0f}" if expected.high else ""
     if not shown:
         return [f"Speed: {band} tokens/s for one stream by the estimate (docs/engine.md)"] if band else []
-    figures = " or ".join(f"{one.tokens_per_second:g}" for one in shown)
+    figures = " or ".join(f"{figure.tokens_per_second:g}" for figure in shown)
     engine = "" if shown[0].engine == own else f" with {ENGINES[shown[0].engine].label}"
-    who = "measured by this project" if all(one.measured_here for one in shown) else "reported by others"
+    who = "measured by this project" if all(figure.measured_here for figure in shown) else "reported by others"
     text = f"Speed: {figures} tokens/s for one stream{engine} {who}{f', {band} by the estimate' if band else ''}"
-    return [f"{text} (source: {'; '.join(one.source for one in shown)})"]
+    return [f"{text} (source: {'; '.join(figure.source for figure in shown)})"]
 
 
 def _takes(job: Job, head: ServicePlan) -> str:

@@ -70,10 +70,12 @@ def subnets(settings: Settings, strands: Sequence[Strand], findings: list[Findin
 
 def _apart(networks: Sequence[Network], findings: list[Finding]) -> bool:
     ordered = sorted(networks)
-    for one, other in zip(ordered, ordered[1:]):
-        if one.overlaps(other):
+    for network, other in zip(ordered, ordered[1:]):
+        if network.overlaps(other):
             findings.append(
-                everywhere(f"fabric_subnets overlap: {one} and {other}", "Give each half of each cable its own subnet")
+                everywhere(
+                    f"fabric_subnets overlap: {network} and {other}", "Give each half of each cable its own subnet"
+                )
             )
             return False
     return True

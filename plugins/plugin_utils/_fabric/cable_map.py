@@ -32,7 +32,7 @@ FORM = (
     'Write "spark1.0 spark2.1" for a cable between two cages, "spark1.1 switch" or "spark1.1 switch:NAME" for a switch'
 )
 LOOP = "a cable in a loop"
-MOST_NAMED = 6
+MAX_NAMED = 6
 DECLARE = "list the cables in fabric_cables"
 _SWITCH = re.compile(r"switch(?::(\S+))?")
 
@@ -391,8 +391,8 @@ def _assumed(nodes: Nodes, wanted: str, findings: list[Finding]) -> list[Link]:
 
 
 def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:MOST_NAMED])
-    return shown if len(names) <= MOST_NAMED else f"{shown} and {len(names) - MOST_NAMED} more"
+    shown = ", ".join(names[:MAX_NAMED])
+    return shown if len(names) <= MAX_NAMED else f"{shown} and {len(names) - MAX_NAMED} more"
 
 
 # --- dead ends -------------------------------------------------------------------------------------------------------

@@ -44,11 +44,16 @@ def choose(host: str, network: Network, setting: str = "") -> Management:
     chosen that would be refused once the fact has it.
     """
     ranked = list(_ranked(network))
-    by_rule = next((one for one in ranked if _sender(network, one.address) in ("", one.interface)), Management())
+    by_rule = next(
+        (management for management in ranked if _sender(network, management.address) in ("", management.interface)),
+        Management(),
+    )
     here = {address: item.name for item in _usable(network) for address in _addresses(item)}
     if setting:
         wanted = ipv4(setting)
-        carrier = here.get(wanted) or next((one.interface for one in ranked), "")  # behind NAT it is on no interface
+        carrier = here.get(wanted) or next(
+            (management.interface for management in ranked), ""
+        )  # behind NAT it is on no interface
         sender = _sender(network, wanted) if wanted in here else ""
         if sender not in ("", carrier):
             return _hidden(host, wanted, carrier, sender)

@@ -106,7 +106,7 @@ def _macs(nodes: Options, facts: Mapping[str, FabricFact]) -> list[str]:
     for host, fact in facts.items():
         network = nodes[host].get("network") or Network()
         wanted = {*(rail.netdev for rail in fact.rails), *network.rdma_interfaces}
-        known = {(one.mac or "").lower() for one in network.interfaces or () if one.name in wanted}
+        known = {(interface.mac or "").lower() for interface in network.interfaces or () if interface.name in wanted}
         found |= known - {""}
     return sorted(found)
 
@@ -206,7 +206,7 @@ def judge(options: Options) -> dict[str, Any]:
         {host: told.probes for host, told in options["pings"].items()},
     )
     found = verdicts.judge(bandwidth.Schedule(rounds, given["reason"], given["gap"], given["no_infiniband"]), seen)
-    findings = [verdicts.finding(one) for one in found.verdicts if one.outcome in (FAIL, WARN)]
+    findings = [verdicts.finding(verdict) for verdict in found.verdicts if verdict.outcome in (FAIL, WARN)]
     refused = bool(errors(findings))
     kept = {} if refused else verdicts.kept(found, facts)
     return {

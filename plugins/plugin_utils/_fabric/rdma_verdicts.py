@@ -72,7 +72,7 @@ class Sample:
 
     @property
     def values(self) -> list[float]:
-        return [one.value for one in self.found if one and one.value]
+        return [answer.value for answer in self.found if answer and answer.value]
 
     @property
     def complete(self) -> bool:
@@ -127,7 +127,7 @@ def judge(schedule: Schedule, seen: Seen) -> Judged:
     without_gid = {(one.hosts[0], one.device) for one in verdicts if one.check == GID}
     halves = list(_halves(samples, seen, without_gid))
     verdicts += _attributed(halves, samples)
-    troubled = {one.hosts for one in halves if one.outcome != PASS}
+    troubled = {half.hosts for half in halves if half.outcome != PASS}
     verdicts += _together(samples, seen, troubled)
     verdicts += _latency(samples, seen, beside_an_engine=schedule.gap)
     verdicts += _mtu(samples, seen)
@@ -143,7 +143,9 @@ def judge(schedule: Schedule, seen: Seen) -> Judged:
 def _samples(schedule: Schedule, seen: Seen) -> Iterator[Sample]:
     """Every test of every pair, but for those on a half that had failed before: those were not tried."""
     for number, own in enumerate(schedule.rounds):
-        said = {(host, one.slot, one.rail): one for host in own for one in seen.answer(host, number).outcomes}
+        said = {
+            (host, answer.slot, answer.rail): answer for host in own for answer in seen.answer(host, number).outcomes
+        }
         for host, parts in own.items():
             peer = parts[0].peer
             if host > peer:
@@ -161,15 +163,15 @@ def _samples(schedule: Schedule, seen: Seen) -> Iterator[Sample]:
                 found = tuple(said.get((writer, slot, client.rail)) for client, _server in ends)
                 there = tuple(said.get((other_host, slot, server.rail)) for _client, server in ends)
                 sample = Sample(number, writer, other_host, mine[0].test, tuple(ends), found, there)
-                broken |= {part.rail for part, one in zip(mine, found) if not (one and one.value)}
+                broken |= {part.rail for part, answer in zip(mine, found) if not (answer and answer.value)}
                 yield sample
 
 
 def _measured(samples: Iterable[Sample]) -> Iterator[Rdma]:
-    for one in samples:
-        if one.complete:
-            value = max(one.values) if one.test == LATENCY else round(sum(one.values), 3)
-            yield Rdma(one.host, one.peer, one.halves, one.test, value, one.software)
+    for sample in samples:
+        if sample.complete:
+            value = max(sample.values) if sample.test == LATENCY else round(sum(sample.values), 3)
+            yield Rdma(sample.host, sample.peer, sample.halves, sample.test, value, sample.software)
 
 
 def _pinged(seen: Seen) -> Iterator[Rdma]:
@@ -223,44 +225,44 @@ def _gids(seen: Seen) -> Iterator[Verdict]:
 def _halves(samples: Sequence[Sample], seen: Seen, without_gid: set[tuple[str, str]]) -> Iterator[Verdict]:
     """Of each half between two nodes the slower direction; or why there is no result."""
     groups: dict[tuple[str, str, frozenset[str]], list[Sample]] = {}
-    for one in samples:
-        if len(one.ends) == 1:
-            names = frozenset(f"{host} {part.device}" for host, part in _both(one, 0))
-            groups.setdefault((*one.pair, names), []).append(one)
+    for sample in samples:
+        if len(sample.ends) == 1:
+            names = frozenset(f"{host} {part.device}" for host, part in _both(sample, 0))
+            groups.setdefault((*sample.pair, names), []).append(sample)
     for own in groups.values():
-        failed = next((one for one in own if not one.complete), None)
+        failed = next((sample for sample in own if not sample.complete), None)
         if failed:
             if without_gid.isdisjoint((host, part.device) for host, part in _both(failed, 0)):
                 yield _no_result(failed, seen)
             continue
-        writes = [one for one in own if one.test == WRITE]
+        writes = [sample for sample in own if sample.test == WRITE]
         if writes:
-            yield _rate(min(writes, key=lambda one: one.values[0]), seen)
+            yield _rate(min(writes, key=lambda sample: sample.values[0]), seen)
 
 
-def _both(one: Sample, half: int) -> tuple[tuple[str, Part], tuple[str, Part]]:
-    mine, other = one.ends[half]
-    return (one.host, mine), (one.peer, other)
+def _both(sample: Sample, half: int) -> tuple[tuple[str, Part], tuple[str, Part]]:
+    mine, other = sample.ends[half]
+    return (sample.host, mine), (sample.peer, other)
 
 
-def _no_result(one: Sample, seen: Seen) -> Verdict:
-    (mine, other), said, back = one.ends[0], one.found[0], one.there[0]
+def _no_result(sample: Sample, seen: Seen) -> Verdict:
+    (mine, other), said, back = sample.ends[0], sample.found[0], sample.there[0]
     reason = _reason(said)
     reasons = [end.reason for end in (said, back) if end and end.reason]
-    there = f"; {one.peer} says: {back.reason}" if back and back.reason not in (None, "", reason) else ""
+    there = f"; {sample.peer} says: {back.reason}" if back and back.reason not in (None, "", reason) else ""
     cause = next((end.cause for end in (said, back) if end and end.cause), "")
-    unanswered = _unanswered(one, seen)
+    unanswered = _unanswered(sample, seen)
     if unanswered:
         cause = unanswered.cause if unanswered.cause == "wrong_mtu" else "one_half_only"
         there += f"; a ping of full size: {unanswered.reason or 'no answer'}"
-    elif cause == "gid_mismatch" and _same_cages(one, seen):
+    elif cause == "gid_mismatch" and _same_cages(sample, seen):
         cause = "wrong_cage"
     return verdict(
         RATE,
         "half",
-        f"RDMA to {one.peer} {other.device} ({mine.address}) does not work: {reason}{there}",
+        f"RDMA to {sample.peer} {other.device} ({mine.address}) does not work: {reason}{there}",
         cause if cause in RULES else ALSO_CALLED.get(cause, "rdma_fails"),
-        (one.host, one.peer),
+        (sample.host, sample.peer),
         device=mine.device,
         evidence=list(dict.fromkeys(reasons)),
         remedy=(said.remedy or "") if said and cause in ("", "firewall") else "",
@@ -273,30 +275,30 @@ def _reason(said: Outcome | None) -> str:
     return (said and said.reason) or nothing
 
 
-def _unanswered(one: Sample, seen: Seen) -> Probe | None:
-    for host, part in _both(one, 0):
+def _unanswered(sample: Sample, seen: Seen) -> Probe | None:
+    for host, part in _both(sample, 0):
         for probe in seen.pings.get(host, ()):
             if not probe.ok and probe.address == part.address:
                 return probe
     return None
 
 
-def _same_cages(one: Sample, seen: Seen) -> bool:
+def _same_cages(sample: Sample, seen: Seen) -> bool:
     """In a ring cage 1 of each node leads to cage 0 of the next; any other way ends in a timeout."""
-    first, second = (seen.rail(host, part.device).cage for host, part in _both(one, 0))
-    return seen.facts[one.host].topology == "ring" and first == second
+    first, second = (seen.rail(host, part.device).cage for host, part in _both(sample, 0))
+    return seen.facts[sample.host].topology == "ring" and first == second
 
 
-def _rate(one: Sample, seen: Seen) -> Verdict:
-    value, (mine, other) = one.values[0], one.ends[0]
+def _rate(sample: Sample, seen: Seen) -> Verdict:
+    value, (mine, other) = sample.values[0], sample.ends[0]
     good, least = seen.limits["half_good_gbps"], seen.limits["half_least_gbps"]
-    text = f"RDMA writes to {one.peer} {other.device} reach {value:g} Gb/s"
-    common: dict[str, Any] = {"hosts": (one.host, one.peer), "device": mine.device, "value": value}
-    if one.software:
+    text = f"RDMA writes to {sample.peer} {other.device} reach {value:g} Gb/s"
+    common: dict[str, Any] = {"hosts": (sample.host, sample.peer), "device": mine.device, "value": value}
+    if sample.software:
         return passed(RATE, "half", f"{text} (soft RoCE: not judged)", **common)
     if value >= good.value:
         return passed(RATE, "half", text, limit=good, **common)
-    cause, evidence = _explain(one, 0, value, seen)
+    cause, evidence = _explain(sample, 0, value, seen)
     slow = value < least.value
     return verdict(
         RATE,
@@ -310,23 +312,23 @@ def _rate(one: Sample, seen: Seen) -> Verdict:
     )
 
 
-def _explain(one: Sample, half: int, value: float, seen: Seen) -> tuple[str, list[str]]:
+def _explain(sample: Sample, half: int, value: float, seen: Seen) -> tuple[str, list[str]]:
     """Why a half is slow, the certain before the likely, with the lines that say so."""
-    ends = _both(one, half)
+    ends = _both(sample, half)
     for cause, look in _LOOKS:
-        evidence = [line for host, part in ends for line in look(one, host, part.device, seen)]
+        evidence = [line for host, part in ends for line in look(sample, host, part.device, seen)]
         if evidence:
             return cause, evidence
     if value < seen.limits["half_least_gbps"].value:
         return "nic_degraded", [line for host, part in ends for line in _link(host, part.device, seen)]
-    small = _small_packets(one, half, seen)
+    small = _small_packets(sample, half, seen)
     if small:
         return "wrong_mtu", [f"Mtu: {small}[B]"]
     return "rdma_slow", [line for host, part in ends for line in _link(host, part.device, seen)]
 
 
-def _busy(one: Sample, host: str, device: str, seen: Seen) -> Iterator[str]:
-    gbps = seen.answer(host, one.round).idle.get(device, 0.0) * 8 / 1e9
+def _busy(sample: Sample, host: str, device: str, seen: Seen) -> Iterator[str]:
+    gbps = seen.answer(host, sample.round).idle.get(device, 0.0) * 8 / 1e9
     if gbps > seen.limits["idle_gbps"].value:
         yield f"{host} {device}: {gbps:.1f} Gb/s moved over it before the measurement"
 
@@ -347,14 +349,14 @@ def _slow_link(_one: Sample, host: str, device: str, seen: Seen) -> Iterator[str
         yield f"{host} {device}: the link runs at {rate:g} Gb/s, expected {wanted:g}"
 
 
-def _lossy(one: Sample, host: str, device: str, seen: Seen) -> Iterator[str]:
-    counted = seen.answer(host, one.round).counted.get(device, {})
+def _lossy(sample: Sample, host: str, device: str, seen: Seen) -> Iterator[str]:
+    counted = seen.answer(host, sample.round).counted.get(device, {})
     if _lost_per_million(counted) > seen.limits["loss_per_million"].value:
         yield f"{host} {device}: {_shown(counted, (*counters.REPEATED, *counters.DROPPED))}"
 
 
-def _pausing(one: Sample, host: str, device: str, seen: Seen) -> Iterator[str]:
-    answer = seen.answer(host, one.round)
+def _pausing(sample: Sample, host: str, device: str, seen: Seen) -> Iterator[str]:
+    answer = seen.answer(host, sample.round)
     counted = answer.counted.get(device, {})
     share = counters.paused_us(counted) / 1e6 / answer.seconds if answer.seconds else 0.0
     if share > seen.limits["pause_share"].value:
@@ -400,12 +402,16 @@ def _link(host: str, device: str, seen: Seen) -> Iterator[str]:
 def _attributed(halves: Sequence[Verdict], samples: Sequence[Sample]) -> list[Verdict]:
     """Where one end is slow with everybody, and everybody else is fast, it is that end: one verdict instead of many.
     What passed is one verdict per pair."""
-    far = {(one.host, one.peer, one.halves[0]): one.ends[0][1].device for one in samples if one.test == WRITE}
+    far = {
+        (sample.host, sample.peer, sample.halves[0]): sample.ends[0][1].device
+        for sample in samples
+        if sample.test == WRITE
+    }
     ends: dict[tuple[str, str], list[Verdict]] = {}
-    for one in halves:
-        ends.setdefault((one.hosts[0], one.device), []).append(one)
-        if other := far.get((one.hosts[0], one.hosts[1], one.device)):
-            ends.setdefault((one.hosts[1], other), []).append(one)
+    for half in halves:
+        ends.setdefault((half.hosts[0], half.device), []).append(half)
+        if other := far.get((half.hosts[0], half.hosts[1], half.device)):
+            ends.setdefault((half.hosts[1], other), []).append(half)
     always = {end: own for end, own in ends.items() if len(own) > 1 and all(one.cause in UNEXPLAINED for one in own)}
     found: list[Verdict] = []
     told: list[Verdict] = []
@@ -413,11 +419,11 @@ def _attributed(halves: Sequence[Verdict], samples: Sequence[Sample]) -> list[Ve
         if not any(end[0] != host and one in own for end, theirs in always.items() for one in theirs):
             told += own
             found.append(_this_end(host, device, own))
-    found += [one for one in halves if one.outcome != PASS and one not in told]
+    found += [half for half in halves if half.outcome != PASS and half not in told]
     good: dict[tuple[str, ...], list[Verdict]] = {}
-    for one in halves:
-        if one.outcome == PASS:
-            good.setdefault(tuple(sorted(one.hosts)), []).append(one)
+    for half in halves:
+        if half.outcome == PASS:
+            good.setdefault(tuple(sorted(half.hosts)), []).append(half)
     return [*found, *(_of_pair(hosts, own) for hosts, own in good.items())]
 
 
@@ -448,13 +454,13 @@ def _together(samples: Sequence[Sample], seen: Seen, troubled: set[tuple[str, ..
     limit = seen.limits["link_gbps"]
     known = {tuple(sorted(hosts)) for hosts in troubled}
     groups: dict[tuple[str, str], list[Sample]] = {}
-    for one in samples:
-        if len(one.ends) > 1 and one.test == WRITE and one.pair not in known and not one.software:
-            groups.setdefault(one.pair, []).append(one)
+    for sample in samples:
+        if len(sample.ends) > 1 and sample.test == WRITE and sample.pair not in known and not sample.software:
+            groups.setdefault(sample.pair, []).append(sample)
     for pair, own in groups.items():
-        failed = next((one for one in own if not one.complete), None)
+        failed = next((sample for sample in own if not sample.complete), None)
         if failed:
-            bad = [bool(one and one.value) for one in failed.found].index(False)
+            bad = [bool(answer and answer.value) for answer in failed.found].index(False)
             if failed.values:
                 text = f"{failed.ends[bad][0].device} carries nothing to {failed.peer} while the other halves do"
                 cause = "one_half_only"
@@ -463,7 +469,7 @@ def _together(samples: Sequence[Sample], seen: Seen, troubled: set[tuple[str, ..
             text = f"{text}: {_reason(failed.found[bad])}"
             yield verdict(LINK, "pair", text, cause, (failed.host, failed.peer))
             continue
-        worst = min(own, key=lambda one: sum(one.values))
+        worst = min(own, key=lambda sample: sum(sample.values))
         value = round(sum(worst.values), 2)
         rates = " + ".join(f"{rate:g}" for rate in worst.values)
         text = f"RDMA writes over all halves at the same time reach {rates} = {value:g} Gb/s"
@@ -476,18 +482,18 @@ def _together(samples: Sequence[Sample], seen: Seen, troubled: set[tuple[str, ..
         yield verdict(LINK, "pair", text, cause, outcome=outcome, evidence=evidence, **common)
 
 
-def _why_not_together(one: Sample, seen: Seen) -> tuple[str, list[str]]:
-    least = one.values.index(min(one.values))
-    cause, evidence = _explain(one, least, one.values[least], seen)
+def _why_not_together(sample: Sample, seen: Seen) -> tuple[str, list[str]]:
+    least = sample.values.index(min(sample.values))
+    cause, evidence = _explain(sample, least, sample.values[least], seen)
     if cause not in ("nic_degraded", "rdma_slow", "wrong_mtu"):
         return cause, evidence
-    if max(one.values) < seen.limits["half_least_gbps"].value:
+    if max(sample.values) < seen.limits["half_least_gbps"].value:
         return "nic_degraded", evidence
-    share = one.values[least] / sum(one.values) * len(one.values) / 2
+    share = sample.values[least] / sum(sample.values) * len(sample.values) / 2
     if share < seen.limits["half_share"].value:
         return "one_half_only", evidence
     for number in (0, 1):
-        ends = [_both(one, half)[number] for half in range(len(one.ends))]
+        ends = [_both(sample, half)[number] for half in range(len(sample.ends))]
         rails = [seen.rail(host, part.device) for host, part in ends]
         if len({rail.pcie_path for rail in rails}) == 1:
             paths = [f"{ends[0][0]} {rail.rdma_device}: PCIe path {rail.pcie_path}" for rail in rails]
@@ -499,11 +505,11 @@ def _latency(samples: Sequence[Sample], seen: Seen, beside_an_engine: bool) -> I
     """Messages of an engine that serves stand in the same queue: a healthy half is slow then, and is not blamed."""
     limit = seen.limits["latency_us"]
     groups: dict[tuple[str, str], list[Sample]] = {}
-    for one in samples:
-        if one.test == LATENCY and one.complete:
-            groups.setdefault(one.pair, []).append(one)
+    for sample in samples:
+        if sample.test == LATENCY and sample.complete:
+            groups.setdefault(sample.pair, []).append(sample)
     for own in groups.values():
-        worst = max(own, key=lambda one: one.values[0])
+        worst = max(own, key=lambda sample: sample.values[0])
         value, mine = worst.values[0], worst.ends[0][0]
         text = f"an RDMA write to {worst.peer} takes {value:g} µs"
         common: dict[str, Any] = {"hosts": (worst.host, worst.peer), "device": mine.device, "value": value}
@@ -521,33 +527,34 @@ def _latency(samples: Sequence[Sample], seen: Seen, beside_an_engine: bool) -> I
 
 def _mtu(samples: Sequence[Sample], seen: Seen) -> Iterator[Verdict]:
     told: set[tuple[tuple[str, str], str]] = set()
-    for one in samples:
-        for half, (mine, other) in enumerate(one.ends):
-            if (one.pair, mine.source) in told or (one.pair, other.source) in told:
+    for sample in samples:
+        for half, (mine, other) in enumerate(sample.ends):
+            if (sample.pair, mine.source) in told or (sample.pair, other.source) in told:
                 continue
-            found = _small_packets(one, half, seen)
+            found = _small_packets(sample, half, seen)
             if not found:
                 continue
-            told.add((one.pair, mine.source))
-            wanted = _rdma_mtu(seen.rail(one.host, mine.device))
-            ports = [(host, part, seen.port(host, part.device).mtu) for host, part in _both(one, half)]
+            told.add((sample.pair, mine.source))
+            wanted = _rdma_mtu(seen.rail(sample.host, mine.device))
+            ports = [(host, part, seen.port(host, part.device).mtu) for host, part in _both(sample, half)]
             yield verdict(
                 MTU,
                 "half",
-                f"RDMA to {one.peer} {other.device} sends packets of {found} bytes, and the planned MTU takes {wanted}",
+                f"RDMA to {sample.peer} {other.device} sends packets of {found} bytes, and the planned MTU takes"
+                f" {wanted}",
                 "wrong_mtu",
-                (one.host, one.peer),
+                (sample.host, sample.peer),
                 device=mine.device,
                 outcome=WARN,
                 evidence=[f"{host} {part.netdev}: mtu {size}" for host, part, size in ports if size],
             )
 
 
-def _small_packets(one: Sample, half: int, seen: Seen) -> int:
+def _small_packets(sample: Sample, half: int, seen: Seen) -> int:
     """Bytes of the RDMA packets where the planned MTU takes more, else 0."""
-    found = one.found[half]
+    found = sample.found[half]
     size = found.rdma_mtu if found else None
-    return size if size and size < _rdma_mtu(seen.rail(one.host, one.ends[half][0].device)) else 0
+    return size if size and size < _rdma_mtu(seen.rail(sample.host, sample.ends[half][0].device)) else 0
 
 
 def _rdma_mtu(rail: Rail) -> int:
@@ -584,26 +591,26 @@ def _counted(schedule: Schedule, seen: Seen, known: set[tuple[str, str]]) -> Ite
 def lines(judged: Judged) -> list[str]:
     """One per pair and half, and one for all halves of a pair."""
     found: dict[str, list[str]] = {}
-    for one in judged.samples:
-        key = _title(one)
-        value = f"{sum(one.values):.5g}" if one.complete else ""
+    for sample in judged.samples:
+        key = _title(sample)
+        value = f"{sum(sample.values):.5g}" if sample.complete else ""
         what = {
             LATENCY: f"{value} µs",
             BOTH_WAYS: f"{value} Gb/s in both directions",
-            WRITE: f"{value} Gb/s from {one.host}",
-        }[one.test]
-        found.setdefault(key, []).append(what if one.complete else "no result")
-    soft = {_title(one) for one in judged.samples if one.software}
+            WRITE: f"{value} Gb/s from {sample.host}",
+        }[sample.test]
+        found.setdefault(key, []).append(what if sample.complete else "no result")
+    soft = {_title(sample) for sample in judged.samples if sample.software}
     return [
         f"{key}: {', '.join(dict.fromkeys(values))}{' (soft RoCE: not judged)' if key in soft else ''}"
         for key, values in found.items()
     ]
 
 
-def _title(one: Sample) -> str:
-    if len(one.ends) > 1:
-        return f"{' - '.join(one.pair)}, all halves"
-    ends = sorted(f"{host} {part.device}" for host, part in _both(one, 0))
+def _title(sample: Sample) -> str:
+    if len(sample.ends) > 1:
+        return f"{' - '.join(sample.pair)}, all halves"
+    ends = sorted(f"{host} {part.device}" for host, part in _both(sample, 0))
     return " - ".join(ends)
 
 
@@ -625,12 +632,12 @@ def finding(one: Verdict) -> Finding:
 def kept(judged: Judged, facts: Mapping[str, FabricFact]) -> dict[str, list[dict[str, Any]]]:
     """The slower direction of every half, for the record of each of its ends."""
     found: dict[str, dict[tuple[str, str], dict[str, Any]]] = {host: {} for host in facts}
-    for one in judged.samples:
-        if one.test != WRITE or len(one.ends) != 1 or not one.complete:
+    for sample in judged.samples:
+        if sample.test != WRITE or len(sample.ends) != 1 or not sample.complete:
             continue
-        for (host, part), peer in zip(_both(one, 0), (one.peer, one.host)):
+        for (host, part), peer in zip(_both(sample, 0), (sample.peer, sample.host)):
             old = found[host].get((part.device, peer))
-            gbps = min(one.values[0], old["gbps"]) if old else one.values[0]
+            gbps = min(sample.values[0], old["gbps"]) if old else sample.values[0]
             entry = {"device": part.device, "peer": peer, "rail": part.rail, "gbps": gbps, "software": part.software}
             found[host][part.device, peer] = entry
     return {host: list(own.values()) for host, own in found.items()}

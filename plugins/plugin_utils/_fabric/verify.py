@@ -113,9 +113,9 @@ def _judge_holders(
     owners = {rail.address: (host, rail) for host, fact in facts.items() for rail in fact.rails}
     heard: dict[tuple[str, str], list[str]] = {}
     for host, node in measured.items():
-        for one in node.holders:
-            if one.mac not in macs and one.address in owners:
-                heard.setdefault((one.address, one.mac), []).append(host)
+        for holder in node.holders:
+            if holder.mac not in macs and holder.address in owners:
+                heard.setdefault((holder.address, holder.mac), []).append(host)
     for (address, mac), hosts in heard.items():
         owner, rail = owners[address]
         found = (
@@ -247,7 +247,7 @@ def verdict(facts: Mapping[str, FabricFact], measured: Mapping[str, Measured]) -
     if not halves:
         return []
     pings = sum(map(len, paths(facts).values()))
-    times = sorted(one.rtt_ms for node in measured.values() for one in node.probes if one.rtt_ms)
+    times = sorted(probe.rtt_ms for node in measured.values() for probe in node.probes if probe.rtt_ms)
     spent = f" in {times[0]:g} to {times[-1]:g} ms" if times else ""
     lines = [
         f"{len(halves)} halves on {len(facts)} nodes work: {pings} pings of {halves[0][1].mtu} bytes were answered"

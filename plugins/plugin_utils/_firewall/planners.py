@@ -47,9 +47,9 @@ def reach(
 def _ports(plan: plan_document.NodePlan, ray_port: int, dashboard_port: int) -> list[port_filter.Place]:
     """At which keys, tokens and prompts are sent to this node's services."""
     found = [(head.host, head.port) for head in plan.heads]
-    for one in plan.here:
-        found += [("", port) for what, port in one.engine.ports.items() if what == "rendezvous"]
-        found += [("", ports.VLLM_REPLICAS)] if one.parallel.data > 1 and one.is_head else []
+    for service_plan in plan.here:
+        found += [("", port) for what, port in service_plan.engine.ports.items() if what == "rendezvous"]
+        found += [("", ports.VLLM_REPLICAS)] if service_plan.parallel.data > 1 and service_plan.is_head else []
     if plan.ray.needed:
         found += [("", port) for port in range(ports.RAY_CLIENT, ports.RAY_WORKERS[0])]
         if plan.ray.role == plan_document.HEAD:

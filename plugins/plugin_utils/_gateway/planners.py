@@ -27,7 +27,7 @@ def _read(options: Options) -> Settings:
 def rendered(options: Options) -> dict[str, Any]:
     """The request of the call ``gateway``, without the keys that were given: those are no result of a task."""
     settings = _read(options)
-    told = {**document.plain(settings), "keys": [{"name": one.name} for one in settings.keys]}
+    told = {**document.plain(settings), "keys": [{"name": key.name} for key in settings.keys]}
     return {"request": {"settings": told, "rendered": render.files(settings)}}
 
 
@@ -37,7 +37,7 @@ def rules(options: Options) -> dict[str, Any]:
     return {
         "rules": {
             host: port_filter.layer(
-                GATEWAY, [(one.address, one.port) for one in answer.ports], settings.port, settings.connections
+                GATEWAY, [(place.address, place.port) for place in answer.ports], settings.port, settings.connections
             )
             for host, answer in answers.items()
         }

@@ -175,8 +175,13 @@ def prometheus(settings: Settings, cluster: Cluster) -> dict[str, Any]:
             if address
         ],
         "engine": [
-            _target(f"{one.host}:{one.port}", service=one.name, engine=one.engine, __metrics_path__=one.path)
-            for one in cluster.services
+            _target(
+                f"{service.host}:{service.port}",
+                service=service.name,
+                engine=service.engine,
+                __metrics_path__=service.path,
+            )
+            for service in cluster.services
         ],
         "ray": [_target(f"{address}:{ports.RAY_METRICS}", node=host) for host, address in cluster.ray.items()],
         "prometheus": [_target(f"{LOOPBACK}:{settings.prometheus_port}", node=cluster.head)],
@@ -221,7 +226,8 @@ def _grafana(settings: Settings) -> dict[str, str]:
         f"{ETC_GRAFANA}/provisioning/datasources/sparkmatrix.yml": _yaml(source),
         f"{ETC_GRAFANA}/provisioning/dashboards/sparkmatrix.yml": _yaml(provider),
         **{
-            f"{ETC_GRAFANA}/dashboards/{one.uid}.json": json.dumps(dashboards.document(one), indent=1) + "\n"
-            for one in dashboards.DASHBOARDS
+            f"{ETC_GRAFANA}/dashboards/{dashboard.uid}.json": json.dumps(dashboards.document(dashboard), indent=1)
+            + "\n"
+            for dashboard in dashboards.DASHBOARDS
         },
     }

@@ -26,14 +26,14 @@ def made(options: Options) -> dict[str, Any]:
     heads = {one.name: one for plan in (*plans.values(), plans[head]) for one in plan.heads}
     services = [
         Service(
-            heads[one.name].instance or "engine",
-            heads[one.name].engine,
-            one.host,
-            one.port,
-            ENGINES[heads[one.name].engine].metrics,
+            heads[offer.name].instance or "engine",
+            heads[offer.name].engine,
+            offer.host,
+            offer.port,
+            ENGINES[heads[offer.name].engine].metrics,
         )
-        for one in plans[head].services
-        if one.name in heads
+        for offer in plans[head].services
+        if offer.name in heads
     ]
     settings = Settings(**{name: options[name] for name in vars(Settings())})
     cluster = Cluster(head, facts, services, plans[head].ray.members, options["grafana_id"])

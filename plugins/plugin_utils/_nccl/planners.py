@@ -11,7 +11,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl import log, results
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run import MOST_OUTPUT
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl.run import MAX_OUTPUT
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._nccl.schedule import schedule
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.limits import limits
@@ -52,7 +52,7 @@ def _given(path: str) -> judge_nccl.Found:
     remedy = "Correct benchmark_nccl_outputs"
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
-            text = stream.read(MOST_OUTPUT)
+            text = stream.read(MAX_OUTPUT)
         said = log.parse(text)
         try:
             return judge_nccl.from_text([results.table(text)], said)

@@ -91,10 +91,10 @@ def run(judges: Mapping[str, Judge], context: Context) -> list[Finding]:
     made = []
     for rule in selected(judges, context):
         severity = SEVERITIES[level(rule, context.settings)]
-        for one in judges[rule.id](context):
-            told = one.severity if one.severity == "info" else severity
-            remedy, why = one.remedy or rule.help, one.why or rule.why
-            made.append(replace(one, severity=told, remedy=remedy, why=why, rule=rule.id))
+        for finding in judges[rule.id](context):
+            told = finding.severity if finding.severity == "info" else severity
+            remedy, why = finding.remedy or rule.help, finding.why or rule.why
+            made.append(replace(finding, severity=told, remedy=remedy, why=why, rule=rule.id))
     return made
 
 

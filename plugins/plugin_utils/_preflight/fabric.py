@@ -562,8 +562,10 @@ def check_one_half_only(context: Context) -> Iterator[Finding]:
     for item in _off(context):
         if context.nodes[item.host].rdma and not context.rdma_ports(item.host):
             continue  # the whole card is gone: said by check_nic
-        culprits = [one for one in context.nodes[item.host].leftover_units if item.rail.netdev in one.netdevs]
-        names = ", ".join(one.unit or one.file for one in culprits)
+        culprits = [
+            leftover for leftover in context.nodes[item.host].leftover_units if item.rail.netdev in leftover.netdevs
+        ]
+        names = ", ".join(leftover.unit or leftover.file for leftover in culprits)
         by = f" ({names} changes it at every boot: {culprits[0].line!r} in {culprits[0].file})" if culprits else ""
         first = f"{_without(culprits)}; then: " if culprits else ""
         first = first[:1].upper() + first[1:] if first.startswith("take") else first
@@ -578,8 +580,8 @@ def _off(context: Context) -> list[fabric_drift.Drift]:
 
 
 def _without(found: Iterable[Leftover]) -> str:
-    units = " ".join(dict.fromkeys(one.unit for one in found if one.unit))
-    files = ", ".join(dict.fromkeys(one.file for one in found if not one.unit))
+    units = " ".join(dict.fromkeys(leftover.unit for leftover in found if leftover.unit))
+    files = ", ".join(dict.fromkeys(leftover.file for leftover in found if not leftover.unit))
     ways = [f"sudo systemctl disable --now {units}"] if units else []
     return "; ".join([*ways, *([f"take that line out of {files}"] if files else [])])
 
@@ -588,13 +590,13 @@ def check_leftover_units(context: Context) -> Iterator[Finding]:
     """Where a half is off because of one, the check one_half_only says it."""
     off = {(item.host, item.rail.netdev) for item in _off(context)}
     for host, node in context.nodes.items():
-        for one in node.leftover_units:
-            if not any((host, netdev) in off for netdev in one.netdevs):
+        for leftover in node.leftover_units:
+            if not any((host, netdev) in off for netdev in leftover.netdevs):
                 yield Finding(
                     host,
-                    f"it changes {', '.join(one.netdevs)} at every boot: {one.line!r} in {one.file}",
-                    f"If it comes from another guide: {_without([one])}",
-                    one.unit or one.file,
+                    f"it changes {', '.join(leftover.netdevs)} at every boot: {leftover.line!r} in {leftover.file}",
+                    f"If it comes from another guide: {_without([leftover])}",
+                    leftover.unit or leftover.file,
                 )
 
 

@@ -233,7 +233,10 @@ def gateway_listeners(context: Context) -> list[tuple[int, str, list[str]]]:
     """(port, variable, addresses) where the gateway listens, as far as the head's interfaces are known."""
     head = context.head or ""
     interfaces = {
-        item.name: [one.address for one in item.addresses if one.scope != "link"] for item in context.interfaces(head)
+        item.name: [
+            interface_address.address for interface_address in item.addresses if interface_address.scope != "link"
+        ]
+        for item in context.interfaces(head)
     }
     addresses: list[str] = []
     for item in map(str, as_list(context.value(head, "gateway_listen", []))):
@@ -249,7 +252,7 @@ def gateway_listeners(context: Context) -> list[tuple[int, str, list[str]]]:
 def services(context: Context) -> list[Mapping[str, Any]]:
     """Entries of engine_services; a wrong one is for the plan to refuse."""
     entries = as_list(context.value(context.head or "", "engine_services", []))
-    return [one for one in entries if isinstance(one, Mapping)]
+    return [entry for entry in entries if isinstance(entry, Mapping)]
 
 
 def ray_asked_for(context: Context) -> bool:

@@ -85,7 +85,8 @@ def cable_map(ranks: Mapping[str, int], links: Sequence[Link], verdicts: Sequenc
             lines += _cable(places[host], places[peer], pairs, verdicts)
             words.append(f"{host} to {peer}: {_rates(there)}")
     boxes = tuple(
-        Box(host, known[host], *places[host], _worst(one for one in verdicts if host in one.hosts)) for host in hosts
+        Box(host, known[host], *places[host], _worst(verdict for verdict in verdicts if host in verdict.hosts))
+        for host in hosts
     )
     return CableMap(height, boxes, tuple(lines), switch, "; ".join(words))
 
@@ -136,7 +137,11 @@ def _cable(
                 text=number(min(rates)) if rates else "?",
                 text_x=round(x1 + (x2 - x1) * part, 1),
                 text_y=round(y1 + (y2 - y1) * part, 1),
-                outcome=_worst(one for one in verdicts if one.device and any(_is_about(one, *place) for place in ends)),
+                outcome=_worst(
+                    verdict
+                    for verdict in verdicts
+                    if verdict.device and any(_is_about(verdict, *place) for place in ends)
+                ),
             )
         )
     return lines
@@ -147,7 +152,7 @@ def _is_about(verdict: Verdict, host: str, device: str) -> bool:
 
 
 def _worst(verdicts: Iterable[Verdict]) -> str:
-    found = {one.outcome for one in verdicts}
+    found = {verdict.outcome for verdict in verdicts}
     return next((outcome for outcome in WORST if outcome in found), "none")
 
 

@@ -21,7 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.view i
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import commands
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import junit
 
-MOST_FILES = 500  # of a folder, the last by name, which begins with the time
+MAX_FILES = 500  # of a folder, the last by name, which begins with the time
 NONE = "no run has left its verdicts"
 NONE_REMEDY = "Run verify.yml or playbooks/doctor.yml first; they keep them on the head"
 
@@ -46,8 +46,8 @@ def report(options: Options) -> dict[str, Any]:
         "xml": junit.text(replace(seen.newest, verdicts=tuple(one.verdict for one in seen.said))),
         "headline": one_line(f"{seen.cluster}: {seen.headline}"),
         "lines": [
-            one_line(f"{', '.join(where for where, _said in one.places)}: {one.title}. {one.remedy}")
-            for one in seen.problems
+            one_line(f"{', '.join(where for where, _said in problem.places)}: {problem.title}. {problem.remedy}")
+            for problem in seen.problems
         ],
         "warnings": [one_line(text) for text in seen.left_out],
     }
@@ -71,7 +71,7 @@ def of_folder(folder: Path) -> Found:
         raise SparkError("there is no such folder", str(folder), "Name one with the JSON files of runs")
     runs: dict[tuple[str, str, str], Run] = {}
     left_out = []
-    for path in sorted(folder.glob("*.json"))[-MOST_FILES:]:
+    for path in sorted(folder.glob("*.json"))[-MAX_FILES:]:
         try:
             for run in _documents(path):
                 runs[run.cluster, run.playbook, run.at] = run
@@ -84,12 +84,12 @@ def of_folder(folder: Path) -> Found:
 
 def _documents(path: Path) -> list[Run]:
     with path.open("rb") as file:
-        text = file.read(store.MOST_BYTES + 1)
-    if len(text) > store.MOST_BYTES:
-        raise ValueError(f"it has more than {store.MOST_BYTES} bytes")
+        text = file.read(store.MAX_BYTES + 1)
+    if len(text) > store.MAX_BYTES:
+        raise ValueError(f"it has more than {store.MAX_BYTES} bytes")
     found = json_text.read(text, str(path), "Name a file that the report or a run has written")
     several = isinstance(found, Mapping) and isinstance(found.get("runs"), list)
-    return [document.load(one, str(path)) for one in (found["runs"] if several else [found])]
+    return [document.load(run, str(path)) for run in (found["runs"] if several else [found])]
 
 
 def of_one_cluster(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:

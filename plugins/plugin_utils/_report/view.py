@@ -29,7 +29,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report.drawin
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import RULES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen.commands import Commands
 
-MOST_EVIDENCE = 40  # lines of one problem
+MAX_EVIDENCE = 40  # lines of one problem
 OF_RDMA = frozenset({"gid", "infiniband"})  # checks of the measurement that do not begin with its name
 NOTHING = "-"  # in a table
 OWN = {"clock", "temperature"}  # each machine has its own
@@ -143,7 +143,7 @@ def view(runs: Sequence[Run], left_out: Sequence[str] = (), commands: Commands |
         smoke=_of(counting, lambda run: run.smoke, lambda run: (_smoke(run),)),
         numbers=names,
         history=tuple(_past(run, names) for run in past),
-        machines=_of(counting, lambda run: [one for one in run.machines if one.facts], _machines),
+        machines=_of(counting, lambda run: [machine for machine in run.machines if machine.facts], _machines),
         services=_of(counting, lambda run: run.services, lambda run: (run.services,)),
         left_out=tuple(left_out),
     )
@@ -179,9 +179,9 @@ def _measured(run: Run) -> set[tuple[str, str]]:
     """The latency alone, which is measured beside an engine, is no word about a rate, and one service none about
     another."""
     return {
-        *(("rdma", one.test) for one in run.rdma),
+        *(("rdma", rdma.test) for rdma in run.rdma),
         *(("nccl", one.test) for one in run.nccl),
-        *(("serving", one.service) for one in run.serving),
+        *(("serving", point.service) for point in run.serving),
     }
 
 
@@ -228,7 +228,7 @@ def _open(said: Sequence[Said]) -> bool:
 
 def _headline(outcome: str, problems: Sequence[Problem], by: Mapping[str, Sequence[Said]]) -> str:
     if outcome in (FAIL, WARN):
-        bad, warned = (sum(one.outcome == kind for one in problems) for kind in (FAIL, WARN))
+        bad, warned = (sum(problem.outcome == kind for problem in problems) for kind in (FAIL, WARN))
         parts = [some(bad, "problem"), some(warned, "warning")]
         return " and ".join(part for part in parts if part)
     if outcome == PASS:
@@ -243,7 +243,7 @@ def some(count: int, word: str) -> str:
 def _about_cluster(runs: Sequence[Run]) -> str:
     machines = next((len(run.machines) for run in runs if run.machines), 0)
     topology = next((run.topology for run in runs if run.topology), "")
-    models = next((", ".join(one.model for one in run.services) for run in runs if run.services), "")
+    models = next((", ".join(service.model for service in run.services) for run in runs if run.services), "")
     return "; ".join(filter(None, (some(machines, "machine"), topology, models and f"serves {models}")))
 
 
@@ -278,8 +278,8 @@ def _problem(said: Sequence[Said]) -> Problem:
         why=known.why if known else "",
         places=tuple(places(said)),
         limits=tuple(dict.fromkeys(limit for one in said for limit in one.verdict.limit)),
-        evidence=tuple(evidence[:MOST_EVIDENCE]),
-        more_evidence=max(0, len(evidence) - MOST_EVIDENCE),
+        evidence=tuple(evidence[:MAX_EVIDENCE]),
+        more_evidence=max(0, len(evidence) - MAX_EVIDENCE),
         remedy=first.remedy,
         otherwise=first.otherwise,
         source=known.source if known else "",
@@ -344,12 +344,12 @@ TESTS: Mapping[str, tuple[str, str, bool]] = {
 def _pairs(run: Run) -> tuple[tuple[tuple[str, Table], ...], Table, bool]:
     """For each test what was measured from every machine to every other, and all measurements."""
     order = {machine.host: machine.rank for machine in run.machines}
-    seen = {host for one in run.rdma for host in (one.host, one.peer)}
+    seen = {host for rdma in run.rdma for host in (rdma.host, rdma.peer)}
     hosts = tuple(sorted(seen, key=lambda host: (order.get(host, len(order)), host)))
     found: dict[tuple[str, int], dict[tuple[str, str], list[float]]] = {}
-    for one in run.rdma:
-        halves = min(len(one.halves), 2) if one.test in ("write", "write_both_directions") else 1
-        found.setdefault((one.test, halves), {}).setdefault((one.host, one.peer), []).append(one.value)
+    for rdma in run.rdma:
+        halves = min(len(rdma.halves), 2) if rdma.test in ("write", "write_both_directions") else 1
+        found.setdefault((rdma.test, halves), {}).setdefault((rdma.host, rdma.peer), []).append(rdma.value)
     order_of = list(TESTS)
     tables = tuple(
         _matrix(test, halves, found[test, halves], hosts)
@@ -357,16 +357,16 @@ def _pairs(run: Run) -> tuple[tuple[tuple[str, Table], ...], Table, bool]:
     )
     rows = tuple(
         (
-            one.host,
-            one.peer,
-            ", ".join(one.halves) or "all",
-            TESTS[one.test][0],
-            f"{number(one.value)} {TESTS[one.test][1]}",
+            rdma.host,
+            rdma.peer,
+            ", ".join(rdma.halves) or "all",
+            TESTS[rdma.test][0],
+            f"{number(rdma.value)} {TESTS[rdma.test][1]}",
         )
-        for one in run.rdma
+        for rdma in run.rdma
     )
     everything = Table(("From", "To", "Devices", "Test", "Measured"), rows, 1)
-    return tables, everything, any(one.software for one in run.rdma)
+    return tables, everything, any(rdma.software for rdma in run.rdma)
 
 
 def _matrix(
@@ -405,17 +405,17 @@ def _nccl(run: Run) -> Table:
 
 
 def _memory(run: Run) -> Table:
-    machines = sorted(filter(_knows_memory, run.machines), key=lambda one: one.rank)
-    parts = list(dict.fromkeys(name for one in machines for name in one.memory))
+    machines = sorted(filter(_knows_memory, run.machines), key=lambda machine: machine.rank)
+    parts = list(dict.fromkeys(name for machine in machines for name in machine.memory))
     rows = tuple(
         (
-            one.host,
-            *(number(one.memory[name]) if name in one.memory else NOTHING for name in parts),
-            number(one.planned_gib) if one.planned_gib else NOTHING,
-            number(one.used_gib) if one.used_gib else "not measured",
-            number(one.total_gib),
+            machine.host,
+            *(number(machine.memory[name]) if name in machine.memory else NOTHING for name in parts),
+            number(machine.planned_gib) if machine.planned_gib else NOTHING,
+            number(machine.used_gib) if machine.used_gib else "not measured",
+            number(machine.total_gib),
         )
-        for one in machines
+        for machine in machines
     )
     head = ("Machine", *(heading(name) for name in parts), "Planned", "Measured", "Machine has")
     return Table(head, rows, len(head) - 1)
@@ -432,16 +432,16 @@ PERCENTILES = {"median": 1, "p90": 10, "p99": 100}  # of how many answers in a r
 
 def _speeds(run: Run) -> tuple[Speed, ...]:
     services: dict[tuple[str, str], list[Serving]] = {}
-    for one in run.serving:
-        services.setdefault((one.service, one.model), []).append(one)
+    for point in run.serving:
+        services.setdefault((point.service, point.model), []).append(point)
     return tuple(
         Speed(model, _speed_table(points), tuple(_speed_notes(points))) for (_name, model), points in services.items()
     )
 
 
-def _times(one: Serving, told: Mapping[str, float]) -> dict[str, float]:
+def _times(point: Serving, told: Mapping[str, float]) -> dict[str, float]:
     """The slowest of two answers is no 99th percentile."""
-    answers = (one.requests - one.failed) / max(one.repetitions, 1)
+    answers = (point.requests - point.failed) / max(point.repetitions, 1)
     return {part: value for part, value in told.items() if answers >= PERCENTILES.get(part, 1)}
 
 
@@ -454,21 +454,23 @@ def _speed_table(points: Sequence[Serving]) -> Table:
     )
     rows = [
         (
-            str(one.concurrency),
-            f"{one.prompt_tokens}{' (text)' if one.text else ''}",
-            *(str(count) for count in (one.output_tokens, one.requests, one.failed, one.repetitions)),
-            number(one.output_rate),
-            f"{number(one.output_rate_low)} to {number(one.output_rate_high)}" if one.repetitions > 1 else NOTHING,
+            str(point.concurrency),
+            f"{point.prompt_tokens}{' (text)' if point.text else ''}",
+            *(str(count) for count in (point.output_tokens, point.requests, point.failed, point.repetitions)),
+            number(point.output_rate),
+            f"{number(point.output_rate_low)} to {number(point.output_rate_high)}"
+            if point.repetitions > 1
+            else NOTHING,
             *(
                 number(kind[part]) if part in kind else NOTHING
-                for kind in (_times(one, one.ttft_ms), _times(one, one.tpot_ms))
+                for kind in (_times(point, point.ttft_ms), _times(point, point.tpot_ms))
                 for part in PERCENTILES
             ),
-            number(one.goodput) if one.goodput else NOTHING,
-            f"{round(100 * one.acceptance)} %" if one.acceptance else NOTHING,
-            str(one.seed),
+            number(point.goodput) if point.goodput else NOTHING,
+            f"{round(100 * point.acceptance)} %" if point.acceptance else NOTHING,
+            str(point.seed),
         )
-        for one in points
+        for point in points
     ]
     return Table(head, tuple(rows), len(head))
 
@@ -482,9 +484,9 @@ def _speed_notes(points: Sequence[Serving]) -> Iterable[str]:
         if first.published:
             alone += f"; the recipe's source has published {number(first.published)}"
         yield alone
-    if failed := sum(one.failed for one in points):
+    if failed := sum(point.failed for point in points):
         yield f"{some(failed, 'request')} failed"
-    if any(len(_times(one, one.ttft_ms)) < len(one.ttft_ms) for one in points):
+    if any(len(_times(point, point.ttft_ms)) < len(point.ttft_ms) for point in points):
         yield "p90 and p99 are shown where a repetition has 10 and 100 answers"
 
 
@@ -501,14 +503,14 @@ def _smoke(run: Run) -> Table:
 
 def _key_numbers(run: Run) -> dict[str, float]:
     """By which runs are compared, with their units."""
-    both = [one.value for one in run.rdma if one.test == "write" and len(one.halves) > 1]
-    alone = [one for one in run.serving if one.concurrency == 1]
+    both = [rdma.value for rdma in run.rdma if rdma.test == "write" and len(rdma.halves) > 1]
+    alone = [point for point in run.serving if point.concurrency == 1]
     reduced = [one for one in run.nccl if one.test == "all_reduce"]
     return {
         **({"Slowest pair, Gb/s": min(both)} if both else {}),
         **({"NCCL all_reduce, GB/s": reduced[0].largest_gbs} if reduced else {}),
         **({"One request, tokens/s": alone[0].output_rate} if alone else {}),
-        **({"All requests, tokens/s": max(one.output_rate for one in run.serving)} if run.serving else {}),
+        **({"All requests, tokens/s": max(point.output_rate for point in run.serving)} if run.serving else {}),
     }
 
 
@@ -523,9 +525,9 @@ def _past(run: Run, names: Sequence[str]) -> Past:
 
 def _machines(run: Run) -> tuple[Table, tuple[str, ...]]:
     """A row for each fact, and the facts that differ between machines."""
-    machines = sorted(run.machines, key=lambda one: one.rank)
-    names = list(dict.fromkeys(name for one in machines for name in one.facts))
-    by_name = {name: [one.facts.get(name) or "not seen" for one in machines] for name in names}
+    machines = sorted(run.machines, key=lambda machine: machine.rank)
+    names = list(dict.fromkeys(name for machine in machines for name in machine.facts))
+    by_name = {name: [machine.facts.get(name) or "not seen" for machine in machines] for name in names}
     rows = [(heading(name), *values) for name, values in by_name.items()]
     differ = tuple(heading(name) for name, values in by_name.items() if len(set(values)) > 1 and name not in OWN)
-    return Table(("What", *(f"{one.host} (rank {one.rank})" for one in machines)), tuple(rows)), differ
+    return Table(("What", *(f"{machine.host} (rank {machine.rank})" for machine in machines)), tuple(rows)), differ

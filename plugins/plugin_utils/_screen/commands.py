@@ -72,7 +72,7 @@ def typed(inventories: Iterable[str], *, ask_sudo: bool = False) -> Commands:
     if called := os.environ.get(verbs.CALLED_BY):
         return Commands(called, others=others, by_verbs=True)
     # With ansible.cfg's inventory, the next command needs none either.
-    given = [one for one in inventories if one not in constants.DEFAULT_HOST_LIST]
+    given = [inventory for inventory in inventories if inventory not in constants.DEFAULT_HOST_LIST]
     options = [word for one in given for word in ("-i", seen_from_here(one))]
     if ask_sudo:
         options.append("-K")

@@ -15,7 +15,7 @@ from typing import IO, TextIO, cast
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 
-MOST_KEPT = 1024 * 1024  # bytes
+MAX_KEPT = 1024 * 1024  # bytes
 _AT_ONCE = 65536
 _PATIENCE_S = 1.0  # for the last words of a program that has ended
 
@@ -55,8 +55,8 @@ def _kept(stream: IO[bytes], program: str) -> str:
     said = b""
     while piece := stream.read(_AT_ONCE):
         said += piece
-        if len(said) > MOST_KEPT:
-            raise SparkError(f"it printed more than {MOST_KEPT} bytes, and was ended", program)
+        if len(said) > MAX_KEPT:
+            raise SparkError(f"it printed more than {MAX_KEPT} bytes, and was ended", program)
     return said.decode("utf-8", "replace")
 
 

@@ -32,12 +32,12 @@ HEADING, CHANGED, FAILED, WARNING, QUIET, ADDED, REMOVED = (
 )
 OK, SKIPPED, UNREACHABLE = "ok", "skipped", "unreachable"
 FEW = 3  # unchanged steps beside others of a play, which nobody misses
-MOST_WHAT = 70  # signs of what a step changed
-MOST_DIFF = 40  # lines of one file's diff
-MOST_OUTPUT = 15  # lines of what a command that failed has printed
+MAX_WHAT = 70  # signs of what a step changed
+MAX_DIFF = 40  # lines of one file's diff
+MAX_OUTPUT = 15  # lines of what a command that failed has printed
 ABOUT_HOST = re.compile(r"(?P<indent> *)(?P<sign>\d+\.|-|) ?(?P<host>[\w.-]+)(?P<device>(?: \S+)?): (?P<what>.+)$")
 NUMBER = re.compile(r"\d+\.")
-MOST_REASON = 300  # signs of why a machine does not answer
+MAX_REASON = 300  # signs of why a machine does not answer
 ASK_PREFLIGHT = "What to do about machines that do not answer: ansible-playbook playbooks/preflight.yml"
 # Of playbooks that take a limit: how to go on with machines that do not answer.
 WITHOUT = {
@@ -60,7 +60,7 @@ NEXT = {
     "bootstrap": "ansible-playbook playbooks/preflight.yml",
 }
 POINT = re.compile(r"^ *\d+\. ", re.MULTILINE)  # of a refusal
-MOST_HANDLED = 160  # signs of a failure that the run deals with itself
+MAX_HANDLED = 160  # signs of a failure that the run deals with itself
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ class Page:
             self.failed = True
             where = ", ".join([*filter(None, [span_of([r.host for r in gone], self.hosts)]), took])
             lines.append(Line(f"  FAILED   {step.name}: no answer ({where})", FAILED, fold=True))
-            why = merged("\n".join(f"{r.host}: {shortened(r.text, MOST_REASON)}" for r in gone), self.hosts)
+            why = merged("\n".join(f"{r.host}: {shortened(r.text, MAX_REASON)}" for r in gone), self.hosts)
             lines += [Line(f"  {line}", fold=True) for line in why.splitlines()]
             lines.append(Line(f"  {ASK_PREFLIGHT}", fold=True))
             if self.playbook in WITHOUT and len(gone) < len(self.hosts):
@@ -272,7 +272,7 @@ class Page:
             who = span_of(handled, ())
             lines.append(Line(f"  no answer from {who} ({took}); the reasons come below", FAILED, fold=True))
         for text, hosts in grouped((r.text, r.host) for r in step.of(FAILED) if r.handled):
-            first = shortened(text, MOST_HANDLED)
+            first = shortened(text, MAX_HANDLED)
             where = ", ".join([*filter(None, [span_of(hosts, self.hosts)]), took])
             lines.append(Line(f"  failed   {step.name} ({where}), dealt with below: {first}", WARNING, fold=True))
         for text, hosts in grouped((r.text, r.host) for r in step.of(FAILED) if not r.handled):
@@ -304,7 +304,7 @@ class Page:
                     if len(other) * 2 <= len(text):
                         where, shown = f"{where}, otherwise the same", other
                 lines.append(Line(f"    {name}{f' ({where})' if where else ''}"))
-                cut = len(shown) if self.verbose else MOST_DIFF
+                cut = len(shown) if self.verbose else MAX_DIFF
                 lines += [Line(f"      {line}", diff_kind(line)) for line in shown[:cut]]
                 if len(shown) > cut:
                     lines.append(Line(f"      ... {len(shown) - cut} more lines, in the log", QUIET))
@@ -350,9 +350,9 @@ def some(names: Sequence[str]) -> str:
     """As many names as fit, and how many more there are."""
     shown: list[str] = []
     for name in names:
-        if shown and sum(map(len, shown)) + 2 * len(shown) + len(name) > MOST_WHAT:
+        if shown and sum(map(len, shown)) + 2 * len(shown) + len(name) > MAX_WHAT:
             return f"{', '.join(shown)} and {len(names) - len(shown)} more"
-        shown.append(shortened(name, MOST_WHAT))
+        shown.append(shortened(name, MAX_WHAT))
     return ", ".join(shown)
 
 
@@ -508,7 +508,7 @@ def reason(result: Mapping[str, Any]) -> str:
     # A traceback's last line says what it was; all of it is in the log.
     if more and more[0].startswith("Traceback"):
         more = more[-1:]
-    return "\n".join([text, *(f"  {line}" for line in more[-MOST_OUTPUT:] if line.strip() not in text)])
+    return "\n".join([text, *(f"  {line}" for line in more[-MAX_OUTPUT:] if line.strip() not in text)])
 
 
 def changed_things(result: Mapping[str, Any]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status.node i
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
 
 NOT_SET_UP = "it is not set up yet: run site.yml"
-MOST_CHARACTERS = 1024 * 1024
+MAX_CHARACTERS = 1024 * 1024
 BY_SSH = "Failed to connect to the host via ssh: "
 OTHER = "its node program is of another release: run site.yml"
 
@@ -35,9 +35,9 @@ def read(result: Any, host: str) -> Status:
         if result.get("rc") == errno.ENOENT and words.startswith("Error executing command"):
             return Status(problem=NOT_SET_UP)
         flat = " ".join(words.split()).removeprefix("Task failed: ").removeprefix(BY_SSH)
-        return Status(problem=strict.words(flat[: strict.MOST_WORDS]))
+        return Status(problem=strict.words(flat[: strict.MAX_WORDS]))
     try:
-        if len(str(said)) > MOST_CHARACTERS:
+        if len(str(said)) > MAX_CHARACTERS:
             raise ValueError("it is too long")
         return understood(json_text.mapping(str(said)))
     except (*json_text.DAMAGE, SparkError) as exc:

@@ -222,16 +222,19 @@ def _ray(known: Known) -> str:
 
 
 def _first_token(known: Known) -> str:
-    took = [one.waited_s for one in _results(known, "spark_first_token") if one.ready]
+    took = [probe.waited_s for probe in _results(known, "spark_first_token") if probe.ready]
     return f"first token after {max(took):.0f} s" if took and max(took) >= SLOW_S else ""
 
 
 def starts(known: Known) -> tuple[Start, ...]:
     """Where the time of the starts of this run went: an engine that served already was started by another one."""
     return tuple(
-        Start(one.answer.model, {name: one.start_parts[name] for name in start_times.PARTS if name in one.start_parts})
-        for one in _results(known, "spark_first_token")
-        if one.answer and one.start_parts and one.waited_s >= SLOW_S
+        Start(
+            probe.answer.model,
+            {name: probe.start_parts[name] for name in start_times.PARTS if name in probe.start_parts},
+        )
+        for probe in _results(known, "spark_first_token")
+        if probe.answer and probe.start_parts and probe.waited_s >= SLOW_S
     )
 
 
@@ -244,7 +247,7 @@ def _gateway(known: Known, settings: Mapping[str, Any]) -> str:
 
 
 def _verified(known: Known) -> str:
-    rates = [one.answer.tokens_per_s for one in _results(known, "spark_answers") if one.answer]
+    rates = [probe.answer.tokens_per_s for probe in _results(known, "spark_answers") if probe.answer]
     return f"{rates[0]:.1f} tokens/s" if len(rates) == 1 and rates[0] else ""
 
 
@@ -254,7 +257,9 @@ def _results(known: Known, variable: str) -> list[Probed]:
 
 def services(known: Known) -> tuple[Service, ...]:
     """By the plan of this run; where none was made, what has answered."""
-    rates = {one.answer.model: one.answer.tokens_per_s for one in _results(known, "spark_answers") if one.answer}
+    rates = {
+        probe.answer.model: probe.answer.tokens_per_s for probe in _results(known, "spark_answers") if probe.answer
+    }
     found = []
     for plan in [node.plan for node in known.values() if node.plan]:
         own = {service.instance: service for service in plan.here}
@@ -263,7 +268,9 @@ def services(known: Known) -> tuple[Service, ...]:
     if found:
         return tuple(found)
     return tuple(
-        Service(one.answer.model, one.task or "generate") for one in _results(known, "spark_first_token") if one.answer
+        Service(probe.answer.model, probe.task or "generate")
+        for probe in _results(known, "spark_first_token")
+        if probe.answer
     )
 
 
@@ -319,6 +326,10 @@ def _reachable(url: str, host: str) -> str:
 def interfaces(node: Machine) -> dict[str, list[str]]:
     """IPv4 addresses by interface."""
     return {
-        link.name: [one.address for one in link.addresses if ipaddress.ip_address(one.address).version == 4]
+        link.name: [
+            interface_address.address
+            for interface_address in link.addresses
+            if ipaddress.ip_address(interface_address.address).version == 4
+        ]
         for link in node.network.interfaces or ()
     }

@@ -127,23 +127,27 @@ def artifacts(run: Run) -> dict[str, Any]:
         "nodes": len(run.hosts),
         "failed": list(run.failed),
         "check": run.check,
-        "changed": {one.name: list(one.changed) for one in run.layers if one.changed},
+        "changed": {layer.name: list(layer.changed) for layer in run.layers if layer.changed},
         "url": run.way.url if run.way and not run.check else "",
         "services": [
             {
-                "model": one.model,
-                "tokens_per_s": one.measured,
-                "expected": [one.low, one.high] if one.high else None,
-                "verdict": "not measured" if one.measured is None else "slow" if one.measured < one.low else "ok",
+                "model": service.model,
+                "tokens_per_s": service.measured,
+                "expected": [service.low, service.high] if service.high else None,
+                "verdict": "not measured"
+                if service.measured is None
+                else "slow"
+                if service.measured < service.low
+                else "ok",
             }
-            for one in run.services
+            for service in run.services
         ],
     }
 
 
 def drift(run: Run) -> str:
     """What a check found to differ, as a refusal; empty where nothing does."""
-    differs = [f"{one.name} on {_nodes(one.changed, run.hosts)}" for one in run.layers if one.changed]
+    differs = [f"{layer.name} on {_nodes(layer.changed, run.hosts)}" for layer in run.layers if layer.changed]
     if not run.check or not differs:
         return ""
     return (
@@ -172,7 +176,8 @@ def _heading(run: Run) -> str:
     if run.playbook == "reset":
         return f"{name}: undone on {where}"
     if run.services and (run.way or run.playbook in STARTING):
-        return f"{name}: {where} serve{'s' if len(nodes) == 1 else ''} {', '.join(one.model for one in run.services)}"
+        models = ", ".join(service.model for service in run.services)
+        return f"{name}: {where} serve{'s' if len(nodes) == 1 else ''} {models}"
     return f"{name}: done on {where}"
 
 
@@ -180,17 +185,24 @@ def _layers(run: Run) -> list[str]:
     if not run.layers:
         return []
     state = "planned" if run.check else "ok"
-    words = [f"{one.name} {state}{f' ({one.figure})' if one.figure else ''}" for one in run.layers]
+    words = [f"{layer.name} {state}{f' ({layer.figure})' if layer.figure else ''}" for layer in run.layers]
     return [_line("layers", ", ".join(words))]
 
 
 def _use(run: Run) -> list[str]:
-    found = [_line("model", "; ".join(f"{one.model}{f', {one.words}' if one.words else ''}" for one in run.services))]
-    speeds = "; ".join(_speed(one, len(run.services) > 1) for one in run.services if one.measured is not None)
+    found = [
+        _line(
+            "model",
+            "; ".join(f"{service.model}{f', {service.words}' if service.words else ''}" for service in run.services),
+        )
+    ]
+    speeds = "; ".join(
+        _speed(service, len(run.services) > 1) for service in run.services if service.measured is not None
+    )
     if speeds:
         found.append(_line("speed", speeds))
     elif run.starts and run.playbook in STARTING:  # which measure nothing: it is one line or the other
-        found.append(_line("start", "; ".join(_start(one, len(run.services) > 1) for one in run.starts)))
+        found.append(_line("start", "; ".join(_start(start, len(run.services) > 1) for start in run.starts)))
     if run.way:
         found += _way(run, run.way)
     return found
@@ -245,7 +257,7 @@ def curl(service: Service, way: Way) -> str:
 
 
 def _changed(run: Run) -> str:
-    found = [f"{one.name} on {_nodes(one.changed, run.hosts)}" for one in run.layers if one.changed]
+    found = [f"{layer.name} on {_nodes(layer.changed, run.hosts)}" for layer in run.layers if layer.changed]
     return _line("changes" if run.check else "changed", "; ".join(found) or "nothing")
 
 

@@ -40,11 +40,11 @@ def refusal(run: Run) -> str:
 
 
 def _of(run: Run, outcome: str) -> list[str]:
-    return [said(one, at) for at, one in together(one for one in run.verdicts if one.outcome == outcome)]
+    return [said(verdict, at) for at, verdict in together(one for one in run.verdicts if one.outcome == outcome)]
 
 
-def said(one: Verdict, at: str = "") -> str:
-    return sentence(one.found + "".join(_expected(one)), at or where(one), " ".join(_help(one)))
+def said(verdict: Verdict, at: str = "") -> str:
+    return sentence(verdict.found + "".join(_expected(verdict)), at or where(verdict), " ".join(_help(verdict)))
 
 
 def limited(limit: Limit) -> str:
@@ -53,13 +53,13 @@ def limited(limit: Limit) -> str:
     return f"{limit.value:g} {limit.unit}".strip() + f" at {limit.kind} ({whose})"
 
 
-def _expected(one: Verdict) -> Iterator[str]:
-    for limit in one.limit if one.outcome in (FAIL, WARN) else ():
+def _expected(verdict: Verdict) -> Iterator[str]:
+    for limit in verdict.limit if verdict.outcome in (FAIL, WARN) else ():
         yield f"; expected is {limited(limit)}"
 
 
-def _help(one: Verdict) -> Iterator[str]:
-    if one.remedy:
-        yield f"{one.remedy.rstrip('.')}."
-    if one.otherwise:
-        yield f"If that does not help: {one.otherwise}"
+def _help(verdict: Verdict) -> Iterator[str]:
+    if verdict.remedy:
+        yield f"{verdict.remedy.rstrip('.')}."
+    if verdict.otherwise:
+        yield f"If that does not help: {verdict.otherwise}"

@@ -121,11 +121,11 @@ def read_observation(result: Any, host: str) -> Read | str:
         said = result.get("msg") if isinstance(result, Mapping) else ""
         if isinstance(result, Mapping) and result.get("timedout"):
             said = "it took too long, so something on the machine hangs"
-        return strict.words(str(said or "it was not asked")[: strict.MOST_WORDS])
+        return strict.words(str(said or "it was not asked")[: strict.MAX_WORDS])
     try:
         answer = calls.read("observation", result, host)
     except SparkError as exc:
-        return strict.words(str(exc)[: strict.MOST_WORDS])
+        return strict.words(str(exc)[: strict.MAX_WORDS])
     return answer.snapshot, cluster.understood(answer.status)
 
 
@@ -134,11 +134,11 @@ def machines(observed: Mapping[str, Snapshot]) -> list[Machine]:
         Machine(
             host,
             0,
-            {"bios_version": one.versions[settings.UEFI]} if one.versions.get(settings.UEFI) else {},
-            used_gib=round(((one.memory.total or 0) - (one.memory.available or 0)) / GIB, 1),
-            total_gib=round((one.memory.total or 0) / GIB, 1),
+            {"bios_version": snapshot.versions[settings.UEFI]} if snapshot.versions.get(settings.UEFI) else {},
+            used_gib=round(((snapshot.memory.total or 0) - (snapshot.memory.available or 0)) / GIB, 1),
+            total_gib=round((snapshot.memory.total or 0) / GIB, 1),
         )
-        for host, one in observed.items()
+        for host, snapshot in observed.items()
     ]
 
 
@@ -147,7 +147,10 @@ def make(options: Options) -> dict[str, Any]:
     observed = {host: one[0] for host, one in read.items() if not isinstance(one, str)}
     answers = {host: Status(problem=one) if isinstance(one, str) else one[1] for host, one in read.items()}
     unreached = {
-        host for one in options["findings"] if one["rule"] == "not_answering" for host in one["host"].split(", ")
+        host
+        for finding in options["findings"]
+        if finding["rule"] == "not_answering"
+        for host in finding["host"].split(", ")
     }
     verdicts = [
         *checked(options["findings"], list(read), options["checks"]),

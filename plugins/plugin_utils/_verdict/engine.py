@@ -57,7 +57,7 @@ def judge(plans: Mapping[str, NodePlan], asked: Asked, limits: Mapping[str, Limi
     found: list[Verdict] = []
     for host, plan in plans.items():
         for head, result in zip(plan.heads, _filled(asked.answers.get(host, ()), NOT_ASKED)):
-            service = next(one for one in plan.here if one.instance == head.instance)
+            service = next(service_plan for service_plan in plan.here if service_plan.instance == head.instance)
             found += _answer(head, service, result)
             if result.answer:
                 found += _rdma(head, service, asked, limits)
@@ -76,9 +76,9 @@ def smoked(plans: Mapping[str, NodePlan], asked: Asked) -> list[Smoke]:
     found = []
     for host, plan in plans.items():
         for head, result in zip(plan.heads, asked.smoke.get(host, ())):
-            for one in result.tried:
-                if one.outcome in (smoke.OK, smoke.FAILED):
-                    found.append(Smoke(head.name, one.kind, one.outcome == smoke.OK, one.seconds, one.found))
+            for trial in result.tried:
+                if trial.outcome in (smoke.OK, smoke.FAILED):
+                    found.append(Smoke(head.name, trial.kind, trial.outcome == smoke.OK, trial.seconds, trial.found))
     return found
 
 
@@ -115,15 +115,15 @@ def _answer(head: Head, service: ServicePlan, result: Answered) -> Iterator[Verd
 
 
 def _smoke(head: Head, result: Smoked) -> Iterator[Verdict]:
-    for one in result.tried:
+    for trial in result.tried:
         outcome: dict[str, Any] | None = {
             smoke.OK: {"outcome": PASS},
             smoke.FAILED: {"outcome": FAIL, "cause": "smoke_failed"},
             smoke.NOT_JUDGED: {"outcome": UNKNOWN},
-        }.get(one.outcome)
+        }.get(trial.outcome)
         if outcome:
-            found = f"{head.model}, {one.kind}: {one.found}"
-            yield verdict(f"smoke_{one.kind}", "service", found, device=head.unit, **outcome)
+            found = f"{head.model}, {trial.kind}: {trial.found}"
+            yield verdict(f"smoke_{trial.kind}", "service", found, device=head.unit, **outcome)
 
 
 # --- RDMA ------------------------------------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ def _ray(host: str, result: Counted) -> Iterator[Verdict]:
 
 
 def _filters(results: Mapping[str, Checked]) -> Iterator[Verdict]:
-    wrong = {host: one for host, one in results.items() if one.msg}
+    wrong = {host: result for host, result in results.items() if result.msg}
     for host, one in wrong.items():
         yield verdict("port_filter", "node", one.msg, "port_filter_off", [host])
     if results and not wrong:

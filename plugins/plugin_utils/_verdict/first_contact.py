@@ -166,18 +166,18 @@ ASSUMPTIONS: tuple[Assumption, ...] = (
 def judge(outputs: Mapping[str, Outputs]) -> list[Verdict]:
     """Of all machines: one that contradicts is enough."""
     made = []
-    for one in ASSUMPTIONS:
-        seen = {host: one.judge(text) for host, text in outputs.items()}
+    for assumption in ASSUMPTIONS:
+        seen = {host: assumption.judge(text) for host, text in outputs.items()}
         against = [host for host, (holds, _found) in seen.items() if holds is False]
         held = [host for host, (holds, _found) in seen.items() if holds]
         hosts = against or held or list(seen)
         shown = "; ".join(dict.fromkeys(seen[host][1] for host in hosts))
-        words = f"{one.says}: {'does not hold' if against else 'held' if held else 'not seen'} ({shown})"
+        words = f"{assumption.says}: {'does not hold' if against else 'held' if held else 'not seen'} ({shown})"
         evidence = [seen[host][1] for host in hosts]
         if against:
-            made.append(verdict(one.name, "node", words, "assumption_wrong", hosts, evidence=evidence))
+            made.append(verdict(assumption.name, "node", words, "assumption_wrong", hosts, evidence=evidence))
         else:
-            made.append((passed if held else unknown)(one.name, "node", words, hosts, evidence=evidence))
+            made.append((passed if held else unknown)(assumption.name, "node", words, hosts, evidence=evidence))
     return made
 
 

@@ -25,21 +25,21 @@ def machines(nodes: Nodes, facts: Mapping[str, FabricFact], plans: Mapping[str, 
     for host, node in nodes.items():
         here = plans[host].here if host in plans else ()
         memory = {
-            name: round(sum(getattr(one.memory, name) for one in here) / GIB, 1)
+            name: round(sum(getattr(service_plan.memory, name) for service_plan in here) / GIB, 1)
             for name in BUDGET
-            if any(getattr(one.memory, name) for one in here)
+            if any(getattr(service_plan.memory, name) for service_plan in here)
         }
         found.append(
             Machine(
                 host,
                 facts[host].rank if host in facts else 0,
                 _facts(node),
-                planned_gib=round(sum(one.memory.budget for one in here) / GIB, 1),
+                planned_gib=round(sum(service_plan.memory.budget for service_plan in here) / GIB, 1),
                 total_gib=round((node.memory.total or 0) / GIB, 1),
                 memory=memory,
             )
         )
-    return sorted(found, key=lambda one: (one.rank, one.host))
+    return sorted(found, key=lambda machine: (machine.rank, machine.host))
 
 
 def _facts(node: Node) -> dict[str, str]:
@@ -51,7 +51,7 @@ def _facts(node: Node) -> dict[str, str]:
         "dgx": " ".join((node.dgx or {}).values()),
         "kernel": node.kernel,
         "driver": node.nvidia_driver,
-        "firmware": ", ".join(sorted({one.firmware for one in _devices(node) if one.firmware})),
+        "firmware": ", ".join(sorted({rdma_port.firmware for rdma_port in _devices(node) if rdma_port.firmware})),
         "nccl": node.nccl.system if node.nccl else "",
         "clock": "" if clocks.mhz is None else f"{clocks.mhz} MHz",
         "temperature": "" if clocks.celsius is None else f"{clocks.celsius} C",
@@ -67,7 +67,7 @@ def links(nodes: Nodes, facts: Mapping[str, FabricFact]) -> list[Link]:
     """As the node is now, where preflight has read its devices, else as the fabric was verified."""
     found = []
     for host, fact in facts.items():
-        now = {one.rdma_device: one for one in _devices(nodes.get(host) or Node())}
+        now = {rdma_port.rdma_device: rdma_port for rdma_port in _devices(nodes.get(host) or Node())}
         for rail in fact.rails:
             seen = now.get(rail.rdma_device)
             rate, mtu = (seen.rate_gbps, seen.mtu) if seen else (None, None)
@@ -90,7 +90,7 @@ def services(plans: Mapping[str, NodePlan]) -> list[Service]:
     found = []
     for plan in plans.values():
         for head in plan.heads:
-            own = next(one for one in plan.here if one.instance == head.instance)
+            own = next(service_plan for service_plan in plan.here if service_plan.instance == head.instance)
             found.append(
                 Service(
                     head.name,
@@ -108,17 +108,20 @@ def services(plans: Mapping[str, NodePlan]) -> list[Service]:
 
 def merged(known: Iterable[Machine], measured: Iterable[Machine]) -> list[Machine]:
     """What was measured of a machine adds to what the run knows of it, and replaces it."""
-    found = {one.host: one for one in known}
-    for one in measured:
-        old = found.get(one.host)
-        found[one.host] = (
+    found = {machine.host: machine for machine in known}
+    for machine in measured:
+        old = found.get(machine.host)
+        found[machine.host] = (
             replace(
                 old,
-                facts={**old.facts, **one.facts},
-                memory={**old.memory, **one.memory},
-                **{name: getattr(one, name) or getattr(old, name) for name in ("planned_gib", "used_gib", "total_gib")},
+                facts={**old.facts, **machine.facts},
+                memory={**old.memory, **machine.memory},
+                **{
+                    name: getattr(machine, name) or getattr(old, name)
+                    for name in ("planned_gib", "used_gib", "total_gib")
+                },
             )
             if old
-            else one
+            else machine
         )
     return list(found.values())

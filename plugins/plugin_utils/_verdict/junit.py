@@ -26,26 +26,26 @@ def text(run: Run) -> str:
         timestamp=printable(run.at),
         time=f"{run.seconds:.1f}",
         tests=str(len(run.verdicts)),
-        failures=str(sum(one.outcome == FAIL for one in run.verdicts)),
-        skipped=str(sum(one.outcome == UNKNOWN for one in run.verdicts)),
+        failures=str(sum(verdict.outcome == FAIL for verdict in run.verdicts)),
+        skipped=str(sum(verdict.outcome == UNKNOWN for verdict in run.verdicts)),
         errors="0",
     )
-    for one in run.verdicts:
-        _case(suite, one)
+    for verdict in run.verdicts:
+        _case(suite, verdict)
     ElementTree.indent(suite)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
 
 
-def _case(suite: ElementTree.Element, one: Verdict) -> None:
+def _case(suite: ElementTree.Element, verdict: Verdict) -> None:
     case = ElementTree.SubElement(
-        suite, "testcase", classname=f"{one.scope}.{one.check}", name=printable(where(one)), time="0"
+        suite, "testcase", classname=f"{verdict.scope}.{verdict.check}", name=printable(where(verdict)), time="0"
     )
-    found = printable(one.found)
-    evidence = printable("\n".join([closing_lines.said(one), *one.evidence]))
-    if one.outcome == FAIL:
-        ElementTree.SubElement(case, "failure", message=found, type=one.cause).text = evidence
-    elif one.outcome == UNKNOWN:
+    found = printable(verdict.found)
+    evidence = printable("\n".join([closing_lines.said(verdict), *verdict.evidence]))
+    if verdict.outcome == FAIL:
+        ElementTree.SubElement(case, "failure", message=found, type=verdict.cause).text = evidence
+    elif verdict.outcome == UNKNOWN:
         ElementTree.SubElement(case, "skipped", message=found)
     else:
-        label = f"warning ({one.cause}): " if one.outcome == WARN else ""
+        label = f"warning ({verdict.cause}): " if verdict.outcome == WARN else ""
         ElementTree.SubElement(case, "system-out").text = label + evidence

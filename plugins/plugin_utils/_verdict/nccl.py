@@ -70,7 +70,7 @@ def from_ranks(answers: Mapping[str, Answer], facts: Mapping[str, FabricFact]) -
     hosts = tuple(sorted(answers, key=lambda host: facts[host].rank))
     results = next((answers[host].results for host in hosts if answers[host].results), ())
     return Found(
-        tuple(replace(one, hosts=hosts, nccl=one.nccl or answers[hosts[0]].log.version) for one in results),
+        tuple(replace(result, hosts=hosts, nccl=result.nccl or answers[hosts[0]].log.version) for result in results),
         hosts,
         {host: answers[host].log for host in hosts},
         {host: answers[host].moved for host in hosts if answers[host].moved},
@@ -80,7 +80,7 @@ def from_ranks(answers: Mapping[str, Answer], facts: Mapping[str, FabricFact]) -
 
 def from_text(results: Sequence[Results], log: Log) -> Found:
     """Output of nccl-tests that the user has; hosts are named there as they name themselves."""
-    hosts = tuple(dict.fromkeys(host for one in results for host in one.hosts))
+    hosts = tuple(dict.fromkeys(host for result in results for host in result.hosts))
     told = {hosts[0] if hosts else "": log} if log != Log() else {}
     return Found(tuple(results), hosts, told)
 
@@ -92,23 +92,25 @@ def not_measured(reason: str, hosts: Sequence[str]) -> Judged:
 def judge(found: Found, facts: Mapping[str, FabricFact], limits: Mapping[str, Limit]) -> Judged:
     """All verdicts about one run. What explains a low rate is one verdict, and the rate then none of its own."""
     planned = any(fact.transport == "rdma" for fact in facts.values())
-    measured = [one for one in found.results if one.rows]
+    measured = [result for result in found.results if result.rows]
     if not measured:
         return _failed(found, facts, planned)
     halves = _halves(found, facts, limits)
     verdicts: list[Verdict] = []
-    if any(one.backend != "nccl" for one in measured):
+    if any(result.backend != "nccl" for result in measured):
         shown = f"the engine's torch sees no GPU; over {measured[0].backend} {_rates(measured)}"
         return Judged(not_measured(shown, found.hosts).verdicts, _figures(found, measured))
     outside = any(name.startswith("NET/") for name in found.log.via)
     inside = bool(found.log.via) and not outside
-    alone = [one for one in measured if one.ranks == 1 or inside or (len(set(one.hosts)) == 1 and not outside)]
+    alone = [
+        result for result in measured if result.ranks == 1 or inside or (len(set(result.hosts)) == 1 and not outside)
+    ]
     if alone:
         return Judged((_single_rank(found, alone),), _figures(found, measured))
-    if not outside and not all(one.ranks for one in measured):
+    if not outside and not all(result.ranks for result in measured):
         said = f"it does not say on which machines it ran ({_rates(measured)})"
         return Judged(not_measured(said, found.hosts).verdicts, _figures(found, measured))
-    wrong = sum(one.wrong for one in measured)
+    wrong = sum(result.wrong for result in measured)
     verdicts.append(
         verdict(VALUES, "cluster", f"{wrong} elements had a wrong value", "nccl_wrong_values", found.hosts)
         if wrong
@@ -117,8 +119,8 @@ def judge(found: Found, facts: Mapping[str, FabricFact], limits: Mapping[str, Li
     way = _way(found, planned, measured)
     verdicts += [one for one in (way, halves if planned else None) if one]
     explained = any(one.outcome == FAIL for one in verdicts[1:])
-    for one in measured:
-        made = _rate(found, one, limits if planned else None, halves, facts)
+    for result in measured:
+        made = _rate(found, result, limits if planned else None, halves, facts)
         if not explained or made.outcome == PASS:
             verdicts.append(made)
     if not explained:
@@ -139,7 +141,7 @@ def _failed(found: Found, facts: Mapping[str, FabricFact], planned: bool) -> Jud
 
 def _ended_early(found: Found, facts: Mapping[str, FabricFact], planned: bool) -> list[Verdict]:
     """Figures of the first sizes or tests are no word about those that did not come."""
-    if not any(found.trouble.values()) and not any(one.trouble for one in found.results):
+    if not any(found.trouble.values()) and not any(result.trouble for result in found.results):
         return []
     cause, said = _said(found, facts, planned)
     text = f"the test of NCCL did not end well, so not all of it was measured: {said}"
@@ -158,7 +160,7 @@ def _said(found: Found, facts: Mapping[str, FabricFact], planned: bool) -> tuple
     """The cause of a failure, empty where the words about it tell none; and these words."""
     logs = found.logs.values()
     trouble = [*(line for log in logs for line in log.trouble), *found.trouble.values()]
-    trouble += [one.trouble for one in found.results if one.trouble]
+    trouble += [result.trouble for result in found.results if result.trouble]
     said = "; ".join(filter(None, dict.fromkeys(trouble))) or "it printed no result"
     opposite = _is_ring(facts) and len(found.hosts or facts) > THREE  # nodes that share no cable
     everything = " ".join(trouble)
@@ -190,21 +192,21 @@ def _same_cages(facts: Mapping[str, FabricFact]) -> bool:
     return any(len(cages) == PAIR and len(set(cages.values())) == 1 for cages in ends.values())
 
 
-def _limit(one: Results, facts: Mapping[str, FabricFact], limits: Mapping[str, Limit]) -> Limit:
+def _limit(result: Results, facts: Mapping[str, FabricFact], limits: Mapping[str, Limit]) -> Limit:
     """Two neighbours in a ring are a pair."""
-    if not _is_ring(facts) or len(set(one.hosts)) == PAIR:
+    if not _is_ring(facts) or len(set(result.hosts)) == PAIR:
         return limits["nccl_pair_gbs"]
-    return limits["nccl_large_ring_gbs" if max(one.ranks, len(facts)) > THREE else "nccl_ring_gbs"]
+    return limits["nccl_large_ring_gbs" if max(result.ranks, len(facts)) > THREE else "nccl_ring_gbs"]
 
 
 def _single_rank(found: Found, alone: Sequence[Results]) -> Verdict:
-    one = alone[0]
+    result = alone[0]
     over = f" over {_way_named(found.log.transport)}" if found.log.transport and not found.log.between_nodes else ""
-    what = "one rank" if one.ranks == 1 else f"{one.ranks or 'all'} ranks on one machine{over}"
+    what = "one rank" if result.ranks == 1 else f"{result.ranks or 'all'} ranks on one machine{over}"
     return verdict(
         RATE,
         "cluster",
-        f"{_name(one)} ran with {what}: {_shown(one)} is the speed of the memory, and says nothing of the fabric",
+        f"{_name(result)} ran with {what}: {_shown(result)} is the speed of the memory, and says nothing of the fabric",
         "single_rank_trap",
         found.hosts,
         evidence=_evidence(found),
@@ -234,7 +236,7 @@ def _way(found: Found, planned: bool, measured: Sequence[Results]) -> Verdict | 
         f"NCCL used {log.transport}, and RDMA is planned{because}: {_rates(measured)}",
         "plugin_fallback" if outside else "tcp_fallback",
         found.hosts,
-        value=max(one.largest.bus_gbs for one in measured if one.largest),
+        value=max(result.largest.bus_gbs for result in measured if result.largest),
         evidence=_evidence(found),
     )
 
@@ -291,18 +293,18 @@ def _halves(found: Found, facts: Mapping[str, FabricFact], limits: Mapping[str, 
 
 def _rate(
     found: Found,
-    one: Results,
+    result: Results,
     limits: Mapping[str, Limit] | None,
     halves: Verdict | None,
     facts: Mapping[str, FabricFact],
 ) -> Verdict:
     """Without ``limits`` sockets are planned."""
-    largest = one.largest or Row(0, 0, 0, 0)
+    largest = result.largest or Row(0, 0, 0, 0)
     value = round(largest.bus_gbs, 2)
-    text = f"{_name(one)} between {one.ranks} ranks: {_shown(one)}"
+    text = f"{_name(result)} between {result.ranks} ranks: {_shown(result)}"
     if limits is None:
         return passed(RATE, "cluster", f"{text}; sockets are planned", found.hosts, value=value)
-    limit = _limit(one, facts, limits)
+    limit = _limit(result, facts, limits)
     if value >= limit.value:
         return passed(RATE, "cluster", text, found.hosts, value=value, limit=limit)
     small = largest.bytes < JUDGED - ROUNDED
@@ -351,19 +353,19 @@ def _figures(found: Found, measured: Sequence[Results]) -> tuple[Nccl, ...]:
     moving = [sum(size > 0 for size in devices.values()) for devices in found.moved.values()]
     return tuple(
         Nccl(
-            test=_name(one),
-            hosts=tuple(dict.fromkeys(one.hosts)),
-            ranks=one.ranks,
-            version=log.version or one.nccl,
-            transport=one.backend if one.backend != "nccl" else log.transport,
+            test=_name(result),
+            hosts=tuple(dict.fromkeys(result.hosts)),
+            ranks=result.ranks,
+            version=log.version or result.nccl,
+            transport=result.backend if result.backend != "nccl" else log.transport,
             halves=min(moving, default=0) or len(log.used),
-            average_gbs=round(one.average_gbs, 3),
-            largest_gbs=round(one.largest.bus_gbs, 3) if one.largest else 0,
+            average_gbs=round(result.average_gbs, 3),
+            largest_gbs=round(result.largest.bus_gbs, 3) if result.largest else 0,
             sizes=tuple(
-                Size(row.bytes, row.microseconds, row.algorithm_gbs, row.bus_gbs, row.wrong) for row in one.rows
+                Size(row.bytes, row.microseconds, row.algorithm_gbs, row.bus_gbs, row.wrong) for row in result.rows
             ),
         )
-        for one in measured
+        for result in measured
     )
 
 
@@ -373,9 +375,9 @@ def _figures(found: Found, measured: Sequence[Results]) -> tuple[Nccl, ...]:
 def lines(figures: Sequence[Nccl]) -> list[str]:
     """For the screen."""
     return [
-        f"{one.test} between {one.ranks} ranks: {one.largest_gbs:g} GB/s with {_size(one.sizes[-1].bytes)},"
-        f" {one.average_gbs:g} on average{f', over {_way_named(one.transport)}' if one.transport else ''}"
-        for one in figures
+        f"{nccl.test} between {nccl.ranks} ranks: {nccl.largest_gbs:g} GB/s with {_size(nccl.sizes[-1].bytes)},"
+        f" {nccl.average_gbs:g} on average{f', over {_way_named(nccl.transport)}' if nccl.transport else ''}"
+        for nccl in figures
     ] or ["NCCL was not measured"]
 
 
@@ -383,12 +385,12 @@ def _evidence(found: Found) -> tuple[str, ...]:
     return tuple(dict.fromkeys(line for log in found.logs.values() for line in log.evidence))[:16]
 
 
-def _name(one: Results) -> str:
-    return one.test or "a collective"
+def _name(result: Results) -> str:
+    return result.test or "a collective"
 
 
-def _shown(one: Results) -> str:
-    largest = one.largest
+def _shown(result: Results) -> str:
+    largest = result.largest
     return f"{largest.bus_gbs:.2f} GB/s with {_size(largest.bytes)}" if largest else "nothing"
 
 
@@ -397,7 +399,7 @@ def _way_named(transport: str) -> str:
 
 
 def _rates(measured: Sequence[Results]) -> str:
-    return ", ".join(f"{_name(one)} {_shown(one)}" for one in measured)
+    return ", ".join(f"{_name(result)} {_shown(result)}" for result in measured)
 
 
 def _size(count: int) -> str:

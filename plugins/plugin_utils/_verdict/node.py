@@ -36,7 +36,7 @@ YEAR_9999 = 253370764800  # seconds since 1970
 
 
 def judge(observed: Observed, limits: Limits) -> list[Verdict]:
-    ranked = [host for host, one in observed.items() if one.ranks]
+    ranked = [host for host, snapshot in observed.items() if snapshot.ranks]
     return [
         *or_passed("journal", "the journals tell of no fault", observed, _journal(observed, limits)),
         *or_passed("boot", "every boot ended with a shutdown", observed, _boots(observed)),
@@ -49,10 +49,10 @@ def judge(observed: Observed, limits: Limits) -> list[Verdict]:
 
 
 def _journal(observed: Observed, limits: Limits) -> Iterator[Verdict]:
-    for host, one in observed.items():
-        if not one.journal_read:
+    for host, snapshot in observed.items():
+        if not snapshot.journal_read:
             yield unknown("journal", "node", "not looked at: journalctl does not answer", [host])
-        for lines in one.lines:
+        for lines in snapshot.lines:
             yield from _lines(host, lines, limits)
 
 
@@ -91,17 +91,17 @@ def _time(at: float) -> str:
 
 
 def _boots(observed: Observed) -> Iterator[Verdict]:
-    for host, one in observed.items():
-        if not one.boots and one.uptime_s < one.days * journal.DAY:
+    for host, snapshot in observed.items():
+        if not snapshot.boots and snapshot.uptime_s < snapshot.days * journal.DAY:
             words = "not looked at: how the boot before this one ended, of which the journal has nothing"
             yield unknown("boot", "node", words, [host])
-        ended = [boot for boot in one.boots if not boot.clean]
+        ended = [boot for boot in snapshot.boots if not boot.clean]
         if not ended:
             continue
         wedged = [boot for boot in ended if boot.no_memory]
         first = (wedged or ended)[0]
         before = f" after {first.no_memory} lines with NV_ERR_NO_MEMORY" if wedged else ""
-        many = f"{len(ended)} of the last {len(one.boots)} boots ended without a shutdown"
+        many = f"{len(ended)} of the last {len(snapshot.boots)} boots ended without a shutdown"
         words = f"{many}, the last one at {_time(first.ended_at)}{before}"
         rule = "no_memory_journal" if wedged else "power_off"
         yield verdict("boot", "node", words, rule, [host], value=len(ended), evidence=first.last)
@@ -111,17 +111,17 @@ def _boots(observed: Observed) -> Iterator[Verdict]:
 
 
 def _ranks(observed: Observed, limits: Limits) -> Iterator[Verdict]:
-    for host, one in observed.items():
+    for host, snapshot in observed.items():
         said: set[tuple[str, str]] = set()
-        for rank in one.ranks:
-            for made in _rank(host, one, rank, limits["memlock_mib"]):
+        for rank in snapshot.ranks:
+            for made in _rank(host, snapshot, rank, limits["memlock_mib"]):
                 # Ranks of one unit have the same fault: it is told once.
                 if (made.cause, made.device) not in said:  # of what is not known the cause is empty
                     said.add((made.cause, made.device))
                     yield made
 
 
-def _rank(host: str, one: Snapshot, rank: Rank, memlock: Limit) -> Iterator[Verdict]:
+def _rank(host: str, snapshot: Snapshot, rank: Rank, memlock: Limit) -> Iterator[Verdict]:
     about: dict[str, Any] = {"device": rank.unit, "evidence": [rank.title]}
     if rank.memlock == NOT_KNOWN:
         yield unknown("rank_process", "service", "how much memory a rank may lock cannot be read", [host], **about)
@@ -132,7 +132,7 @@ def _rank(host: str, one: Snapshot, rank: Rank, memlock: Limit) -> Iterator[Verd
         words = f"a rank may lock {rank.memlock / MIB:.1f} MiB of memory, planned is {planned}"
         measured: dict[str, Any] = {"value": rank.memlock / MIB, "limit": memlock}
         yield verdict("rank_process", "service", words, "memlock", [host], **measured, **about)
-    unused = [device for device in one.halves if device not in rank.opened]
+    unused = [device for device in snapshot.halves if device not in rank.opened]
     if not rank.over_rdma or (rank.may_open and rank.opened and not unused):
         return
     if not rank.may_open:
@@ -151,13 +151,13 @@ def _rank(host: str, one: Snapshot, rank: Rank, memlock: Limit) -> Iterator[Verd
 def _gpus(observed: Observed, limits: Limits) -> Iterator[Verdict]:
     """While an engine runs nothing is measured and nothing is said: preflight looks at the clocks then."""
     limit = limits["gpu_gbs"]
-    for host, one in observed.items():
-        if one.gpu.gbs:
-            words = f"a matrix-vector product reads {one.gpu.gbs:.0f} GB/s"
-            measured: dict[str, Any] = {"value": one.gpu.gbs, "limit": limit}
-            if one.gpu.gbs >= limit.value:
+    for host, snapshot in observed.items():
+        if snapshot.gpu.gbs:
+            words = f"a matrix-vector product reads {snapshot.gpu.gbs:.0f} GB/s"
+            measured: dict[str, Any] = {"value": snapshot.gpu.gbs, "limit": limit}
+            if snapshot.gpu.gbs >= limit.value:
                 yield passed("gpu_rate", "node", words, [host], **measured)
             else:
                 yield verdict("gpu_rate", "node", words, "gpu_slow", [host], **measured)
-        elif one.gpu.reason not in EXPECTED:
-            yield unknown("gpu_rate", "node", f"not measured: {one.gpu.reason}", [host], limit=limit)
+        elif snapshot.gpu.reason not in EXPECTED:
+            yield unknown("gpu_rate", "node", f"not measured: {snapshot.gpu.reason}", [host], limit=limit)

@@ -76,7 +76,7 @@ def part(**found: Sequence[Any]) -> dict[str, Any]:
 def judge(options: Options) -> dict[str, Any]:
     nodes = {host: told.node for host, told in options["info"].items() if told}
     facts = known_facts(options["info"])
-    plans = {host: one for host, one in options["plans"].items() if one and host in options["info"]}
+    plans = {host: plan for host, plan in options["plans"].items() if plan and host in options["info"]}
     began = _began(nodes)
     # A cluster is called by its head, also where that does not answer, or its fact cannot be read.
     known = Run(
@@ -96,7 +96,7 @@ def judge(options: Options) -> dict[str, Any]:
         "run": run.as_dict(),
         "outcome": run.outcome,
         "lines": shown,
-        "not_measured": sum(one.outcome == UNKNOWN for one in run.verdicts),
+        "not_measured": sum(verdict.outcome == UNKNOWN for verdict in run.verdicts),
         "refusal": closing_lines.refusal(run),
         "json": json.dumps(run.as_dict(), indent=1, sort_keys=True) + "\n",
         "junit": junit.text(run),
@@ -107,7 +107,7 @@ def _with(known: Run, parts: Sequence[Mapping[str, Any]]) -> Run:
     """What was measured replaces what the run knew before: services and links by name, machines field by field."""
     empty = replace(known, machines=(), links=(), services=()).as_dict()
     read = [load({**empty, **one}, "what a judge found") for one in parts if one]
-    found: dict[str, list[Any]] = {name: [item for one in read for item in getattr(one, name)] for name in LISTS}
+    found: dict[str, list[Any]] = {name: [item for run in read for item in getattr(run, name)] for name in LISTS}
     return replace(
         known,
         machines=tuple(gather.merged(known.machines, found["machines"])),
@@ -124,8 +124,10 @@ def _with(known: Run, parts: Sequence[Mapping[str, Any]]) -> Run:
 def _once(verdicts: Sequence[Verdict]) -> list[Verdict]:
     """Two judges may see the same fault of the same place; the first has said it."""
     found: dict[Any, Verdict] = {}
-    for one in verdicts:
-        found.setdefault((one.check, one.outcome, one.hosts, one.device, one.cause, one.found), one)
+    for verdict in verdicts:
+        found.setdefault(
+            (verdict.check, verdict.outcome, verdict.hosts, verdict.device, verdict.cause, verdict.found), verdict
+        )
     return list(found.values())
 
 
@@ -173,7 +175,7 @@ def make(options: Options) -> dict[str, Any]:
 
 
 def verify(options: Options) -> dict[str, Any]:
-    plans = {host: one for host, one in options["plans"].items() if one}
+    plans = {host: plan for host, plan in options["plans"].items() if plan}
     asked = engine.Asked(
         answers={host: told.results for host, told in options["asked"].items()},
         smoke=options["smoke"],

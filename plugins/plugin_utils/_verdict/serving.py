@@ -46,8 +46,8 @@ def judge(
 ) -> list[Verdict]:
     """``earlier``: the newest first. ``now``: what this run knows of machines and services, for what has changed."""
     found: list[Verdict] = []
-    for service in {one.service.name: one.service for one in measured}.values():
-        points = [one for one in measured if one.service.name == service.name]
+    for service in {point.service.name: point.service for point in measured}.values():
+        points = [point for point in measured if point.service.name == service.name]
         found += _service(service, points, earlier, now, limits)
     return found
 
@@ -55,9 +55,9 @@ def judge(
 def _service(
     service: Service, points: Sequence[Measured], earlier: Sequence[Run], now: Run | None, limits: Mapping[str, Limit]
 ) -> list[Verdict]:
-    found = [item for one in points for item in _answered(one)]
-    good = [one.serving for one in points if one.serving and one.serving.requests > one.serving.failed]
-    busy = max((one.others for one in points), default=0)
+    found = [item for point in points for item in _answered(point)]
+    good = [point.serving for point in points if point.serving and point.serving.requests > point.serving.failed]
+    busy = max((point.others for point in points), default=0)
     if not good:
         return found
     if busy:
@@ -91,40 +91,47 @@ def _of(service: Service, check: str, found: str, **more: Any) -> Verdict:
     return verdict(check, "service", found, hosts=service.hosts, device=service.name, **more)
 
 
-def _answered(one: Measured) -> Iterator[Verdict]:
+def _answered(point: Measured) -> Iterator[Verdict]:
     """Whether every request was answered."""
-    check, serving = "serving_requests", one.serving
-    if one.silent:
-        yield _of(one.service, check, f"{one.service.model}: {one.silent}", cause="not_serving")
-    elif one.missing:
-        said = f"{one.service.engine} brings no vllm bench ({one.missing})"
+    check, serving = "serving_requests", point.serving
+    if point.silent:
+        yield _of(point.service, check, f"{point.service.model}: {point.silent}", cause="not_serving")
+    elif point.missing:
+        said = f"{point.service.engine} brings no vllm bench ({point.missing})"
         remedy = (
             "Download vllm-bench of github.com/vllm-project/vllm-bench to the head, and name its path:"
             " benchmark_program"
         )
-        yield _of(one.service, check, said, outcome=UNKNOWN, evidence=one.lines, remedy=remedy)
+        yield _of(point.service, check, said, outcome=UNKNOWN, evidence=point.lines, remedy=remedy)
     elif serving is None or not serving.requests:
-        said = f"{one.label}: not measured, {one.broken}"
-        yield _of(one.service, check, said, outcome=UNKNOWN, evidence=one.lines)
+        said = f"{point.label}: not measured, {point.broken}"
+        yield _of(point.service, check, said, outcome=UNKNOWN, evidence=point.lines)
     elif serving.failed:
-        said = f"{one.label}: {serving.failed} of {serving.requests} requests got no answer"
+        said = f"{point.label}: {serving.failed} of {serving.requests} requests got no answer"
         yield _of(
-            one.service, check, said, cause="requests_failed", value=serving.failed, evidence=(*one.lines, *_cut(one))
+            point.service,
+            check,
+            said,
+            cause="requests_failed",
+            value=serving.failed,
+            evidence=(*point.lines, *_cut(point)),
         )
-    elif one.broken:
-        yield _of(one.service, check, f"{one.label}: cut short, {one.broken}", outcome=UNKNOWN, evidence=one.lines)
+    elif point.broken:
+        yield _of(
+            point.service, check, f"{point.label}: cut short, {point.broken}", outcome=UNKNOWN, evidence=point.lines
+        )
     else:
-        said = f"{one.label}: all {serving.requests} requests were answered"
-        yield _of(one.service, check, said, outcome=PASS)
+        said = f"{point.label}: all {serving.requests} requests were answered"
+        yield _of(point.service, check, said, outcome=PASS)
 
 
-def _cut(one: Measured) -> tuple[str, ...]:
-    return (one.broken,) if one.broken else ()
+def _cut(point: Measured) -> tuple[str, ...]:
+    return (point.broken,) if point.broken else ()
 
 
 def _expected(service: Service, good: Sequence[Serving]) -> Iterator[Verdict]:
     """One request at a time, by the plan's band: wide, so that what lies below it is no accident."""
-    single = [one for one in good if one.concurrency == 1 and one.expected_high and decode(one)]
+    single = [point for point in good if point.concurrency == 1 and point.expected_high and decode(point)]
     if not single:
         return
     best = single[0]
@@ -148,14 +155,14 @@ def _expected(service: Service, good: Sequence[Serving]) -> Iterator[Verdict]:
 
 def _published(service: Service, good: Sequence[Serving], limits: Mapping[str, Limit]) -> Iterator[Verdict]:
     """Runs of others differ by a factor of three for one model: much less than theirs is worth a look, no more."""
-    for one in good:
-        if not one.published or not decode(one):
+    for point in good:
+        if not point.published or not decode(point):
             continue
-        rate, share = decode(one), limits["published_share"]
-        slow = rate < one.published * share.value
+        rate, share = decode(point), limits["published_share"]
+        slow = rate < point.published * share.value
         said = (
-            f"{service.model} generates {rate:.1f} tokens/s at {one.concurrency} request(s) at a time; its recipe names"
-            f" {one.published:g} of somebody's run"
+            f"{service.model} generates {rate:.1f} tokens/s at {point.concurrency} request(s) at a time; its recipe"
+            f" names {point.published:g} of somebody's run"
         )
         yield _of(
             service,
@@ -163,7 +170,7 @@ def _published(service: Service, good: Sequence[Serving], limits: Mapping[str, L
             said,
             outcome=WARN if slow else PASS,
             cause="below_expectation" if slow else "",
-            value=round(rate / one.published, 2),
+            value=round(rate / point.published, 2),
             limit=share,
         )
 
@@ -173,8 +180,8 @@ def _regressions(
 ) -> list[Verdict]:
     """Slower than the slowest repetition of the last runs, and by more than the limit. One verdict when none is."""
     compared, slow = 0, []
-    for one in good:
-        before = [(run, old) for run in earlier for old in run.serving if _same(one, old) and _as_many(run, service)]
+    for point in good:
+        before = [(run, old) for run in earlier for old in run.serving if _same(point, old) and _as_many(run, service)]
         if not before:
             continue
         before = before[:COMPARED]
@@ -182,12 +189,12 @@ def _regressions(
         usual = median(old.output_rate for _run, old in before)
         share = limits["regression_percent"]
         least = usual * (1 - share.value / 100)
-        if one.output_rate_high >= min(old.output_rate_low for _run, old in before) or one.output_rate >= least:
+        if point.output_rate_high >= min(old.output_rate_low for _run, old in before) or point.output_rate >= least:
             continue
         times = f"{len(before)} earlier run(s), the last {before[0][0].at}"
         said = (
-            f"{service.model}, {one.concurrency} at a time, prompts of {one.prompt_tokens} tokens:"
-            f" {one.output_rate:.1f} tokens/s ({_spread(one)}), before {usual:.1f} ({_spread(before[0][1])})"
+            f"{service.model}, {point.concurrency} at a time, prompts of {point.prompt_tokens} tokens:"
+            f" {point.output_rate:.1f} tokens/s ({_spread(point)}), before {usual:.1f} ({_spread(before[0][1])})"
         )
         slow.append(
             _of(
@@ -195,7 +202,7 @@ def _regressions(
                 "serving_regression",
                 said,
                 cause="regression",
-                value=round(one.output_rate, 2),
+                value=round(point.output_rate, 2),
                 limit=Limit(round(least, 2), "tokens/s", LEAST, times, "this cluster", share.variable),
                 evidence=changes(before[0][0], now, service) if now else (),
             )
@@ -206,13 +213,13 @@ def _regressions(
     return [_of(service, "serving_regression", said, outcome=PASS)]
 
 
-def _spread(one: Serving) -> str:
-    return f"{one.output_rate_low:.1f} to {one.output_rate_high:.1f}"
+def _spread(point: Serving) -> str:
+    return f"{point.output_rate_low:.1f} to {point.output_rate_high:.1f}"
 
 
-def _same(one: Serving, old: Serving) -> bool:
+def _same(point: Serving, old: Serving) -> bool:
     names = ("service", "model", "concurrency", "prompt_tokens", "output_tokens", "text")
-    return all(getattr(one, name) == getattr(old, name) for name in names) and not old.failed and old.output_rate > 0
+    return all(getattr(point, name) == getattr(old, name) for name in names) and not old.failed and old.output_rate > 0
 
 
 def _as_many(run: Run, service: Service) -> bool:
@@ -248,10 +255,10 @@ def changes(then: Run, now: Run, service: Service) -> tuple[str, ...]:
 
 def _accepted(service: Service, good: Sequence[Serving], limits: Mapping[str, Limit]) -> Iterator[Verdict]:
     """Of plain English: drafts of random tokens tell nothing."""
-    drafted = [one for one in good if one.text]
+    drafted = [point for point in good if point.text]
     if not drafted:
         return
-    told = [one.acceptance for one in drafted if one.acceptance]
+    told = [point.acceptance for point in drafted if point.acceptance]
     if not told:
         said = f"{service.model} drafts tokens, and does not tell how many are accepted"
         yield _of(service, "serving_drafts", said, outcome=UNKNOWN)

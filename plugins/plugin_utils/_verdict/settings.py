@@ -62,55 +62,64 @@ def services(observed: Observed) -> list[document.Service]:
     """For the document, with the options that the engine itself says it has."""
     return [
         document.Service(
-            one.instance or one.model,
-            one.model,
-            one.recipe,
-            one.engine,
-            one.version,
-            one.image_running or one.image_planned or one.image,
+            service.instance or service.model,
+            service.model,
+            service.recipe,
+            service.engine,
+            service.version,
+            service.image_running or service.image_planned or service.image,
             tuple(
-                other for other, seen in observed.items() if any(one.instance == it.instance for it in seen.services)
+                other
+                for other, seen in observed.items()
+                if any(service.instance == it.instance for it in seen.services)
             ),
-            dict(one.options),
+            dict(service.options),
         )
         for seen in observed.values()
-        for one in seen.services
-        if one.head
+        for service in seen.services
+        if service.head
     ]
 
 
 def _all(observed: Observed) -> Iterator[tuple[str, Service]]:
     for host, seen in observed.items():
-        for one in seen.services:
-            yield host, one
+        for service in seen.services:
+            yield host, service
 
 
 def _services(observed: Observed) -> Iterator[Verdict]:
-    for host, one in _all(observed):
-        if one.head and one.answered:
-            moved = ", ".join(f"{device} {size / 1e6:.1f} MB" for device, size in one.moved.items())
+    for host, service in _all(observed):
+        if service.head and service.answered:
+            moved = ", ".join(f"{device} {size / 1e6:.1f} MB" for device, size in service.moved.items())
             more = f"; RDMA moved meanwhile: {moved}" if moved else ""
-            yield passed("answer", "service", f"{one.model}: {one.answer}{more}", [host], one.unit)
-        elif one.head:
-            yield verdict("answer", "service", one.answer, "not_serving", [host], device=one.unit)
-        if one.answered and one.moved and not any(one.moved.values()) and _over_rdma(observed[host], one):
+            yield passed("answer", "service", f"{service.model}: {service.answer}{more}", [host], service.unit)
+        elif service.head:
+            yield verdict("answer", "service", service.answer, "not_serving", [host], device=service.unit)
+        if (
+            service.answered
+            and service.moved
+            and not any(service.moved.values())
+            and _over_rdma(observed[host], service)
+        ):
             yield verdict(
                 "answer",
                 "service",
-                f"no byte moved over RDMA while it answered ({', '.join(one.moved)})",
+                f"no byte moved over RDMA while it answered ({', '.join(service.moved)})",
                 "tcp_fallback",
                 [host],
-                device=one.unit,
+                device=service.unit,
             )
-        if one.answered and not one.ignored and one.options:
-            yield passed("options", "service", "every option that the engine tells of is as planned", [host], one.unit)
-        elif one.answered and not one.ignored:
-            silent = f"not compared with the plan: {one.engine or 'the engine'} does not tell which options it has"
-            yield unknown("options", "service", silent, [host], one.unit)
+        if service.answered and not service.ignored and service.options:
+            yield passed(
+                "options", "service", "every option that the engine tells of is as planned", [host], service.unit
+            )
+        elif service.answered and not service.ignored:
+            silent = f"not compared with the plan: {service.engine or 'the engine'} does not tell which options it has"
+            yield unknown("options", "service", silent, [host], service.unit)
 
 
-def _over_rdma(seen: Snapshot, one: Service) -> bool:
-    return any(rank.over_rdma for rank in seen.ranks if rank.service == one.instance)
+def _over_rdma(seen: Snapshot, service: Service) -> bool:
+    return any(rank.over_rdma for rank in seen.ranks if rank.service == service.instance)
 
 
 def environment(observed: Observed) -> Iterator[Verdict]:
@@ -123,22 +132,26 @@ def _as_planned(observed: Observed) -> Iterator[Verdict]:
     filtered = [host for host, seen in observed.items() if not seen.filters]
     if filtered:
         yield passed("port_filter", "node", "the port filter is active", filtered)
-    for host, one in _all(observed):
-        if one.image and one.image_planned == one.image_named and one.image_running in ("", one.image_named):
-            yield passed("image", "service", f"{one.image} is the one that was planned", [host], one.unit)
+    for host, service in _all(observed):
+        if (
+            service.image
+            and service.image_planned == service.image_named
+            and service.image_running in ("", service.image_named)
+        ):
+            yield passed("image", "service", f"{service.image} is the one that was planned", [host], service.unit)
 
 
 def _weights(observed: Observed) -> Iterator[Verdict]:
     revisions: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     good: dict[tuple[str, str], list[str]] = defaultdict(list)
     for host, seen in observed.items():
-        for one in seen.weights:
-            if one.state == "unseen":
-                yield unknown("weights", "node", f"{one.name} was not looked at: {one.found}", [host])
-            elif one.state not in (BROKEN, MISSING):
-                good[one.name, one.state].append(host)
-            if one.revision:
-                revisions[one.name][one.revision].append(host)
+        for weights in seen.weights:
+            if weights.state == "unseen":
+                yield unknown("weights", "node", f"{weights.name} was not looked at: {weights.found}", [host])
+            elif weights.state not in (BROKEN, MISSING):
+                good[weights.name, weights.state].append(host)
+            if weights.revision:
+                revisions[weights.name][weights.revision].append(host)
     for name, found in revisions.items():
         if len(found) > 1:
             shown = ", ".join(f"{', '.join(hosts)} {revision[:12]}" for revision, hosts in found.items())

@@ -171,7 +171,7 @@ def left(host: str, rank: int, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def node_tool() -> str:
     """As the action node_tool has it: what a node keeps is the tool of this checkout."""
-    return files.fingerprint([files.File.from_params(one) for one in _node_program.files()])
+    return files.fingerprint([files.File.from_params(file) for file in _node_program.files()])
 
 
 def whole(model: Mapping[str, Any]) -> dict[str, Any]:
@@ -205,7 +205,7 @@ def node(host: str, rank: int) -> dict[str, Any]:
     """As tests/unit/preflight_inputs.py has it, with room for more than nine."""
     found = json.loads(json.dumps(copy.deepcopy(preflight_inputs.NODE)).replace(":01:c", f":{rank:02x}:c"))
     found.update(hostname=host, machine_id=f"{rank + 1:032x}", time=1000.0)
-    interfaces = {one["name"]: one for one in found["network"]["interfaces"]}
+    interfaces = {interface["name"]: interface for interface in found["network"]["interfaces"]}
     interfaces["enP7s7"].update(mac=f"48:21:0b:95:{rank:02x}:01")
     interfaces["enP7s7"]["addresses"] = [{"address": address(64, rank), "prefix": 16, "scope": "global"}]
     found["network"]["routes"] = [{"dst": "10.64.0.0/16", "dev": "enP7s7"}]

@@ -163,9 +163,9 @@ def create(vms: Vms, count: int, image: pathlib.Path) -> VmRecord:
 def _free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as stack:
         bound = [stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) for _ in range(count)]
-        for one in bound:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in bound]
+        for sock in bound:
+            sock.bind(("127.0.0.1", 0))
+        return [sock.getsockname()[1] for sock in bound]
 
 
 def _disk(vms: Vms, node: str) -> pathlib.Path:

@@ -81,7 +81,7 @@ def test_the_list_of_contents_has_ranges_for_the_controller_and_versions_for_the
     made = release.contents(tmp_path, b"archive", 1700000000)
     assert made["metadata"]["component"]["version"] == "1.2.3"
     assert made["metadata"]["timestamp"] == "2023-11-14T22:13:20Z"
-    assert made["dependencies"][0]["dependsOn"] == [one["bom-ref"] for one in made["components"]]
+    assert made["dependencies"][0]["dependsOn"] == [component["bom-ref"] for component in made["components"]]
     collection, asked, locked = made["components"]
     assert collection["name"] == "some.thing" and "version" not in collection and "purl" not in collection
     assert collection["properties"][0]["value"] == ">=1.0.0,<2.0.0"
@@ -90,7 +90,7 @@ def test_the_list_of_contents_has_ranges_for_the_controller_and_versions_for_the
 
 
 def test_what_this_repository_needs_is_in_the_list() -> None:
-    listed = {one["name"] for one in release.contents(release.ROOT, b"", 0)["components"]}
+    listed = {component["name"] for component in release.contents(release.ROOT, b"", 0)["components"]}
     assert {"ansible.posix", "community.general", "jmespath", "netaddr", "vllm", "sglang"} <= listed
 
 

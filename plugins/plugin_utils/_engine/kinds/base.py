@@ -364,7 +364,11 @@ def opposite_of(name: str, table: option_tables.Table | None) -> str:
     for prefix, other in (("enable-", "disable-"), ("disable-", "enable-"), ("no-", "")):
         if name.startswith(prefix):
             candidates.append(other + name[len(prefix) :])
-    same = [one for one in candidates if table and table.long_name(f"--{one}") == table.long_name(f"--{name}") != ""]
+    same = [
+        candidate
+        for candidate in candidates
+        if table and table.long_name(f"--{candidate}") == table.long_name(f"--{name}") != ""
+    ]
     return next(iter(same), "")
 
 
@@ -537,7 +541,7 @@ def check_words(engine: Engine, version: str, words: Sequence[str], where: str) 
     """A rendered command line, without its program and positional arguments, as the parser of the version reads it."""
     table = option_tables.load(engine.name, version)
     known = option_tables.newest(engine.name, version)
-    given = Counter(one.name or one.spelling for one in option_tables.read(words, known, engine.underscores))
+    given = Counter(option.name or option.spelling for option in option_tables.read(words, known, engine.underscores))
     for name in (name for name, times in given.items() if times > 1):
         yield Finding(where, f"the command has {name} twice, and its parser takes one of them", "Leave one out")
     if table is None:

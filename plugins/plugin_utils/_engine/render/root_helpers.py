@@ -27,7 +27,7 @@ def before_start() -> list[str]:
 
 def nosuid(mounts: Iterable[Mount]) -> list[str]:
     """Of a container's unit, which is root's."""
-    written = " ".join(systemd_quoting.argument(one.source) for one in mounts if not one.read_only)
+    written = " ".join(systemd_quoting.argument(mount.source) for mount in mounts if not mount.read_only)
     return ["# Its root could leave setuid files there.", f"ExecStartPre={paths.NODE_PROGRAM} nosuid {written}"]
 
 

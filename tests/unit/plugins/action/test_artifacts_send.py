@@ -72,7 +72,7 @@ def test_a_model_is_sent_in_pieces(node: Node, model: Path, tmp_path: Path) -> N
     assert sent["changed"] and sent["result"]["digest"], sent
     assert sent["sent"] == sum(map(len, CONTENT.values()))
     assert look.held(Cache(str(tmp_path / "home")), NAME, "").state == look.WHOLE
-    assert len([one for one in node.steps if "take" in one]) == 2  # of 15,000 bytes
+    assert len([step for step in node.steps if "take" in step]) == 2  # of 15,000 bytes
     again = send(node, model, tmp_path / "home")
     assert not again["changed"] and again["sent"] == 0
 

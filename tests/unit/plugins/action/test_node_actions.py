@@ -86,7 +86,7 @@ def test_doctor_gets_every_finding_with_its_check_and_no_refusal():
     hosts = {"spark1": host, "spark2": {"spark_rank": 1, "spark_node_info": {"msg": "sudo: a password is required"}}}
     result = judge(hosts, phase="hosts", layers=["verify"], report=True)
     assert not result.get("failed") and "warnings" not in result
-    found = [(one["rule"], one["host"], one["severity"]) for one in result["findings"]]
+    found = [(finding["rule"], finding["host"], finding["severity"]) for finding in result["findings"]]
     assert found == [("not_answering", "spark1", "error"), ("not_answering", "spark2", "error")]
     assert result["checks"] > 20
     assert judge(hosts, phase="hosts", layers=["verify"])["failed"]

@@ -437,8 +437,8 @@ def test_what_stops_and_reads_logs_is_for_heads(key, served, everything, tmp_pat
     told = tmp_path / "engine.json"
     members = [Member("spark3", 1, "10.0.0.3", True, True), Member("spark2", 0, "10.0.0.2", True, True)]
     if served:
-        one = Description("10.0.0.1", 8000, "tiny", "", ("a.service",), tuple(members), nodes=2)
-        told.write_text(json.dumps(one.as_dict()))
+        description = Description("10.0.0.1", 8000, "tiny", "", ("a.service",), tuple(members), nodes=2)
+        told.write_text(json.dumps(description.as_dict()))
     monkeypatch.setattr(forced_command.rank, "config", lambda: str(told))
     called: list[list[str]] = []
     monkeypatch.setattr(forced_command.subprocess, "call", lambda argv, stdin: called.append(argv) or 0)

@@ -234,7 +234,7 @@ def test_where_a_spark_announces_itself_nobody_else_is_asked(monkeypatch: pytest
     here = Network(monkeypatch, AVAHI, n30="spark-3")
     found = discover.find(runner=here.run)
     assert here.asked == ["avahi-browse", "ssh-keyscan"]
-    assert [(one.address, one.own, bool(one.fingerprint)) for one in found] == [
+    assert [(candidate.address, candidate.own, bool(candidate.fingerprint)) for candidate in found] == [
         ("192.168.1.9", True, False),
         ("192.168.1.21", False, False),
         ("192.168.1.20", False, True),
@@ -246,25 +246,28 @@ def test_where_none_does_the_own_networks_are_asked(monkeypatch: pytest.MonkeyPa
     here = Network(monkeypatch, avahi, n20="spark-1a2b", n30="nas")
     found = discover.find(runner=here.run)
     assert here.asked == ["avahi-browse", "ip", "ifconfig", "ssh-keyscan"]
-    assert sorted((one.address, one.name) for one in found) == [("192.168.1.20", "spark-1a2b"), ("192.168.1.30", "nas")]
+    assert sorted((candidate.address, candidate.name) for candidate in found) == [
+        ("192.168.1.20", "spark-1a2b"),
+        ("192.168.1.30", "nas"),
+    ]
 
 
 def test_what_is_named_is_in_the_result_whether_it_answers_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
     here = Network(monkeypatch, n20="spark-1a2b", n21="gx10")
     found = discover.find(" 192.168.1.20,gx10.local  192.168.1.40 192.168.1.20", runner=here.run)
-    assert [(one.address, one.name, one.banner) for one in found] == [
+    assert [(candidate.address, candidate.name, candidate.banner) for candidate in found] == [
         ("192.168.1.20", "spark-1a2b", "SSH-2.0-X"),
         ("192.168.1.21", "gx10", "SSH-2.0-X"),
         ("192.168.1.40", "", ""),
     ]
     monkeypatch.setattr(discover, "_resolved", lambda place: "")
     here.asked.clear()
-    assert [one.address for one in discover.find("-oProxyCommand=x spark.lan", runner=here.run)] == [
+    assert [candidate.address for candidate in discover.find("-oProxyCommand=x spark.lan", runner=here.run)] == [
         "-oProxyCommand=x",
         "spark.lan",
     ]
     assert here.asked == []
-    assert [one.address for one in discover.find("192.168.1.20/30", runner=here.run)] == ["192.168.1.21"]
+    assert [candidate.address for candidate in discover.find("192.168.1.20/30", runner=here.run)] == ["192.168.1.21"]
     assert not discover.find("192.168.1.40/30", runner=here.run)
 
 

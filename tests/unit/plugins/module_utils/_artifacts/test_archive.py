@@ -40,7 +40,7 @@ def full(tmp_path: Path) -> Cache:
 @pytest.fixture
 def file(tmp_path: Path, full: Cache) -> str:
     path = f"{tmp_path}/models.tar"
-    archive.write(full, [(one.name, one.revision) for one in (MADE, NEXT, COPY)], path)
+    archive.write(full, [(manifest.name, manifest.revision) for manifest in (MADE, NEXT, COPY)], path)
     return path
 
 
@@ -178,7 +178,7 @@ def test_what_is_none_of_its_files_is_refused(tmp_path: Path, empty: Cache, memb
 
 
 def test_another_content_is_refused(tmp_path: Path, empty: Cache) -> None:
-    members = [(one, bytes(one.size)) if one.name == BLOB else (one, data) for one, data in GOOD]
+    members = [(member, bytes(member.size)) if member.name == BLOB else (member, data) for member, data in GOOD]
     with pytest.raises(SparkError, match="another content than its manifest says"):
         archive.read(empty, write(str(tmp_path / "x.tar"), *members))
     assert not caches.kept(empty)
@@ -186,7 +186,7 @@ def test_another_content_is_refused(tmp_path: Path, empty: Cache) -> None:
 
 
 def test_a_missing_file_is_named(tmp_path: Path, empty: Cache) -> None:
-    members = [(one, data) for one, data in GOOD if one.name != BLOB]
+    members = [(member, data) for member, data in GOOD if member.name != BLOB]
     with pytest.raises(SparkError, match=f"1 files are missing in it, {LARGE.path}"):
         archive.read(empty, write(str(tmp_path / "x.tar"), *members))
 

@@ -26,7 +26,7 @@ OTHER = "1e" * 20
 
 
 def blob(path: str) -> str:
-    return next(one.blob for one in MADE.files if one.path == path)
+    return next(file.blob for file in MADE.files if file.path == path)
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_a_directory_of_what_arrived_that_has_become_a_link_is_not_followed(tmp_
     with pytest.raises(SparkError, match="is no directory"):
         caches.place(there, MADE)
     assert len(list(tmp_path.joinpath("elsewhere", *way[depth + 1 :]).iterdir())) == len(
-        [1 for one in MADE.files if one.size]
+        [1 for file in MADE.files if file.size]
     )
 
 
@@ -303,7 +303,7 @@ def written(cache: Cache, below: str, files: dict[str, bytes]) -> None:
 def test_what_the_service_user_has_put_where_a_copy_arrives_is_gone(service: Cache) -> None:
     """It could have it open, and write when all of it was read."""
     parts = ("sparkmatrix", "partial", REVISION, "blobs")
-    written(service, "/".join(parts), {one.blob: b"x" * one.size for one in MADE.files})
+    written(service, "/".join(parts), {file.blob: b"x" * file.size for file in MADE.files})
     with folders.inside(service.home, parts, make=True) as partial:
         assert (os.listdir(partial), os.fstat(partial).st_uid) == ([], 0)
 

@@ -36,8 +36,8 @@ class Node:
         self.of: Manifest = manifest(CONTENT)
         self.blobs = self.source.blob(self.of.name, "x").parent
         self.blobs.mkdir(parents=True)
-        for one in self.of.files:
-            (self.blobs / one.blob).write_bytes(CONTENT[one.path])
+        for file in self.of.files:
+            (self.blobs / file.blob).write_bytes(CONTENT[file.path])
         self.run = directory / "run"
         from_node.publish(from_node.Offer(self.source.home, self.of.name), str(self.run))
         self.notes: list[str] = []
@@ -60,7 +60,7 @@ class Node:
         return ("env", f"PYTHONPATH={path}", sys.executable, "-c", SERVE, str(self.run))
 
     def is_whole(self) -> bool:
-        return {one.path: (self.partial / one.blob).read_bytes() for one in self.of.files} == CONTENT
+        return {file.path: (self.partial / file.blob).read_bytes() for file in self.of.files} == CONTENT
 
 
 @pytest.fixture
@@ -104,12 +104,12 @@ def test_a_node_that_does_not_answer_is_asked_again_and_then_named(node: Node) -
 def test_nothing_but_the_files_of_the_model_is_read(node: Node) -> None:
     secret = Path(node.source.home, "secret")
     secret.write_text("s", encoding="utf-8")
-    one = node.of.files[0]
-    (node.blobs / one.blob).unlink()
-    (node.blobs / one.blob).symlink_to(secret)
-    for name in (one.blob, "../../../secret"):
+    file = node.of.files[0]
+    (node.blobs / file.blob).unlink()
+    (node.blobs / file.blob).symlink_to(secret)
+    for name in (file.blob, "../../../secret"):
         with pytest.raises(SparkError):
-            node.pull(lacking=[File(one.path, 1, one.sha256, name)])
+            node.pull(lacking=[File(file.path, 1, file.sha256, name)])
     assert "s" not in [path.read_text(errors="replace") for path in node.partial.rglob("*")]
 
 

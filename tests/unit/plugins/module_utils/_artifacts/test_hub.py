@@ -67,7 +67,9 @@ def test_what_a_revision_consists_of_is_known_before_a_byte_moves(served: Any) -
     before = served.bytes_sent
     listing = ask(served)
     assert listing.revision == lab.commit(FILES)
-    assert {one.path: one.size for one in listing.files} == {path: len(content) for path, content in FILES.items()}
+    assert {remote.path: remote.size for remote in listing.files} == {
+        path: len(content) for path, content in FILES.items()
+    }
     choice = listing.choose()
     assert set(choice.paths) == set(NEEDED)
     assert choice.left_out == {"original/": 50_000}
@@ -229,8 +231,8 @@ def listing(served: Any) -> hub.Listing:
 def brought(listing: hub.Listing, tmp_path: pathlib.Path):
     source = tmp_path / "source"
     source.mkdir()
-    for one in listing.files:
-        (source / one.blob).write_bytes(FILES[one.path])
+    for remote in listing.files:
+        (source / remote.blob).write_bytes(FILES[remote.path])
     cache = Cache(str(tmp_path / "home"))
 
     def bring(*does: str, **environment: str) -> tuple[Any, Told]:
@@ -265,10 +267,10 @@ def place(cache: Cache, made: Any) -> bool:
 def test_what_arrives_is_verified_and_becomes_a_manifest(brought: Any) -> None:
     cache, bring, _source = brought
     made, told = bring()
-    assert {one.path: one.sha256 for one in made.files} == {
+    assert {file.path: file.sha256 for file in made.files} == {
         path: model_manifest.file(path, content).sha256 for path, content in NEEDED.items()
     }
-    assert {one.blob for one in made.files} == {model_manifest.file(*one).blob for one in NEEDED.items()}
+    assert {file.blob for file in made.files} == {model_manifest.file(*one).blob for one in NEEDED.items()}
     assert place(cache, made)
     assert check.check(cache, made, full=True).whole
     assert told.progress[-1] == ("verified", SIZE, SIZE)

@@ -79,7 +79,7 @@ def test_what_needs_an_image(tmp_path):
     engine_image.note(OLD, PINNED, str(tmp_path), check_mode=True)
     found, problem = image_list.listed(KEPT, Docker(), str(tmp_path))
     assert problem == ""
-    assert {one.id: one.why for one in found} == {
+    assert {image.id: image.why for image in found} == {
         NOW: "serves now",
         BEFORE: "served before",
         OLD: "",
@@ -87,13 +87,13 @@ def test_what_needs_an_image(tmp_path):
         WEB: "needed by container web (exited)",
         OTHER: "served before",
     }
-    assert {one.id: one.known for one in found if one.known} == {OLD: ("vllm:0",)}
-    assert next(one for one in found if one.id == OLD).used_at % 86400 == 0
+    assert {image.id: image.known for image in found if image.known} == {OLD: ("vllm:0",)}
+    assert next(image for image in found if image.id == OLD).used_at % 86400 == 0
     engine_image.note(OLD, PINNED, str(tmp_path))
     engine_image.remembered(OLD, "ray", lambda: {"version": "2.60.0"}, str(tmp_path))
     assert set(engine_image.known(str(tmp_path))[OLD]) == {"used", "ray"}
     found, _problem = image_list.listed(Kept(None, None), Docker(), str(tmp_path))
-    assert next(one for one in found if one.id == OLD).known == ("vllm:0", engine_image.local_name(PINNED))
+    assert next(image for image in found if image.id == OLD).known == ("vllm:0", engine_image.local_name(PINNED))
 
 
 def test_a_node_without_docker_has_no_images():

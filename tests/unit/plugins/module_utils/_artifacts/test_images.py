@@ -686,7 +686,7 @@ def test_an_image_is_built_from_its_dockerfile_alone(monkeypatch):
     def docker(argv):
         if argv[1] == "image":
             return Completed(1, "", "No such image")
-        seen.append((argv, {one.name: one.read_text() for one in Path(argv[-1]).iterdir()}))
+        seen.append((argv, {path.name: path.read_text() for path in Path(argv[-1]).iterdir()}))
         return Completed(0)
 
     monkeypatch.setattr(image_copy, "compilers", lambda: 3)

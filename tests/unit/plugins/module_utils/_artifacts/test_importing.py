@@ -89,7 +89,7 @@ def test_a_cache_by_any_of_its_directories(tmp_path: Path, cache: Cache, shared:
     made = bring(cache, tmp_path / "other/hub" / named)
     is_whole(cache, made)
     assert made.revision == REVISION
-    assert {one.path: one.blob for one in made.files} == {
+    assert {file.path: file.blob for file in made.files} == {
         path: model_manifest.file(path, content).blob for path, content in FILES.items()
     }
     for path in WEIGHTS:  # one content on the disk, two names
@@ -166,7 +166,7 @@ def test_links_that_lead_out_are_refused(tmp_path: Path, cache: Cache) -> None:
     (place / "inner.txt").symlink_to("tokenizer/vocab.txt")
     (place / "folder").symlink_to(tmp_path)
     made = bring(cache, place)
-    assert {one.path for one in made.files} == {*FILES, "inner.txt"}
+    assert {file.path for file in made.files} == {*FILES, "inner.txt"}
 
 
 def test_a_file_that_is_none_is_refused_and_not_even_opened(

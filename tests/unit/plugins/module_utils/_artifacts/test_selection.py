@@ -20,7 +20,7 @@ GB = 10**9
 
 
 def index(*files: str) -> str:
-    return json.dumps({"weight_map": {str(number): one for number, one in enumerate(files)}})
+    return json.dumps({"weight_map": {str(number): file for number, file in enumerate(files)}})
 
 
 def shards(count: int, start: str = "model", end: str = "safetensors") -> list[str]:

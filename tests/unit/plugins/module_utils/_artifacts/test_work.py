@@ -150,7 +150,7 @@ def test_a_broken_file_is_not_taken_out_of_another_directory(tmp_path, monkeypat
     made = work.Work(work.COPY, cache.home, NAME, COMMIT, manifest=of)
     with pytest.raises(SparkError, match="is no directory"):
         work.perform(made, teller(tmp_path))
-    assert len([one for one in elsewhere.rglob(of.files[1].blob) if one.is_file()]) >= 1
+    assert len([path for path in elsewhere.rglob(of.files[1].blob) if path.is_file()]) >= 1
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes another account")

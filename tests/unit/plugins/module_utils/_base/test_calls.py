@@ -50,8 +50,8 @@ def _inner(kind: Any, where: str) -> Iterator[tuple[str, Any]]:
         yield from walk(kind, where)
         return
     arguments = [one for one in typing.get_args(kind) if one not in (Ellipsis, type(None))]
-    for one in arguments:
-        yield from _inner(one, where)
+    for argument in arguments:
+        yield from _inner(argument, where)
     if not arguments:
         yield where, kind
 

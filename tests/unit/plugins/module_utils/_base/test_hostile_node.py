@@ -169,7 +169,7 @@ def test_a_true_answer_comes_in_unchanged_and_a_lie_does_not_come_in(name: str) 
             except SparkError as exc:
                 said = str(exc)
                 assert exc.where == LIAR and place.rpartition(".")[2] in said, (place, lie, said)
-                assert strict.words(said) == said or len(said) > strict.MOST_WORDS, (place, lie, said)
+                assert strict.words(said) == said or len(said) > strict.MAX_WORDS, (place, lie, said)
             else:
                 assert harmless(found), (place, lie)
 

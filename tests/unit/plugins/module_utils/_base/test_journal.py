@@ -160,8 +160,8 @@ def test_what_anybody_may_write_is_not_read():
 )
 def test_errors_of_this_boot(text, expected):
     found = journal.parse_errors(text)
-    assert [(one.kind, one.device, one.count) for one in found] == expected
-    assert all(one.line in text for one in found)
+    assert [(kernel_line.kind, kernel_line.device, kernel_line.count) for kernel_line in found] == expected
+    assert all(kernel_line.line in text for kernel_line in found)
 
 
 @pytest.mark.parametrize(("config", "missing"), [(b"\xb3\x15", False), (b"\xff\xff", True), (None, True), (b"", False)])

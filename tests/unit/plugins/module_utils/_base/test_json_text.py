@@ -17,7 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
         (b'{"a": "\xc3\xa4"}', {"a": "ä"}),
         (b"\xef\xbb\xbf[]", []),  # with the mark that Windows writes
         ('"\\ud83d\\ude00"', "\U0001f600"),
-        ("[" * json_text.MOST_DEEP + "]" * json_text.MOST_DEEP, None),
+        ("[" * json_text.MAX_DEEP + "]" * json_text.MAX_DEEP, None),
     ],
 )
 def test_what_is_read(text: str | bytes, value: Any) -> None:
@@ -78,7 +78,7 @@ def test_parts_of_another_type_are_empty() -> None:
     [
         (KeyError("schema"), "'schema' is missing"),
         (ValueError("of\ntwo  lines"), "of two lines"),
-        (ValueError("x" * 1000), "x" * json_text.MOST_SAID),
+        (ValueError("x" * 1000), "x" * json_text.MAX_SAID),
         (PermissionError(13, "Permission denied"), "Permission denied"),
         (OverflowError(), "OverflowError"),
         (SparkError("this is no JSON", "elsewhere", "Do something else"), "this is no JSON"),

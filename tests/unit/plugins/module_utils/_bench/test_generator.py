@@ -78,13 +78,13 @@ def test_one_process_warms_up_and_then_measures(fake, program):
     load, seen = fake(program=program)
     outcome = generator.measure(load)
     assert (outcome.missing, outcome.broken, outcome.lines) == ("", "", ())
-    assert [one.requests for one in outcome.repetitions] == [8, 8], "the first run only warms up"
+    assert [repetition.requests for repetition in outcome.repetitions] == [8, 8], "the first run only warms up"
     calls = seen()
     words = [call[0] for call in calls]
     if not program:
-        assert {tuple(one[:2]) for one in words} == {("bench", "serve")}
-    assert [one[one.index("--seed") + 1] for one in words] == ["700", "701", "702"]
-    assert [one[one.index("--num-prompts") + 1] for one in words] == ["4", "8", "8"]
+        assert {tuple(word[:2]) for word in words} == {("bench", "serve")}
+    assert [word[word.index("--seed") + 1] for word in words] == ["700", "701", "702"]
+    assert [word[word.index("--num-prompts") + 1] for word in words] == ["4", "8", "8"]
     assert {call[1] for call in calls} == {KEY}, "the key is in the environment"
     assert KEY not in json.dumps(words), "and not in the command"
     assert left(load) == []
@@ -93,7 +93,11 @@ def test_one_process_warms_up_and_then_measures(fake, program):
 def test_tensorrt_llm_brings_a_copy_of_the_same_generator(fake):
     load, seen = fake(copy=True)
     outcome = generator.measure(load)
-    assert (outcome.missing, outcome.broken, [one.requests for one in outcome.repetitions]) == ("", "", [8, 8])
+    assert (outcome.missing, outcome.broken, [repetition.requests for repetition in outcome.repetitions]) == (
+        "",
+        "",
+        [8, 8],
+    )
     assert all(call[0][:1] == ["--base-url"] and call[0][-1] == "--random-ids" for call in seen())
     assert {call[1] for call in seen()} == {KEY}
     assert left(load) == []

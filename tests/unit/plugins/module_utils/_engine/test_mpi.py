@@ -139,10 +139,10 @@ def test_a_proof_is_good_once(rank):
     with socket.create_server(("127.0.0.1", 0)) as between:
 
         def relay():
-            one, _address = between.accept()
-            with one, socket.create_connection(("127.0.0.1", port)) as other:
-                one.sendall(other.makefile("rb").readline())
-                heard.append(one.makefile("rb").readline())
+            sock, _address = between.accept()
+            with sock, socket.create_connection(("127.0.0.1", port)) as other:
+                sock.sendall(other.makefile("rb").readline())
+                heard.append(sock.makefile("rb").readline())
 
         listening = threading.Thread(target=relay, daemon=True)
         listening.start()

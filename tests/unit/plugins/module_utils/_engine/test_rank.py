@@ -282,13 +282,13 @@ def test_what_peers_ask_for_is_named_where_it_is_damaged(tmp_path):
     directory.mkdir(parents=True)
     assert r.config(str(tmp_path)) == "/etc/sparkmatrix/engine.json"
     members = (Member("spark1", 0, "a", True, True),)
-    one = Description("h", 1, "m", "/key", (), members)
-    (directory / "engine-small.json").write_text(json.dumps(one.as_dict()))
+    description = Description("h", 1, "m", "/key", (), members)
+    (directory / "engine-small.json").write_text(json.dumps(description.as_dict()))
     (directory / "engine-chat.json").write_text("{")
     assert r.config(str(tmp_path)) == "/etc/sparkmatrix/engine-chat.json"
-    (directory / "engine-wide.json").write_text(json.dumps(replace(one, nodes=2).as_dict()))
+    (directory / "engine-wide.json").write_text(json.dumps(replace(description, nodes=2).as_dict()))
     assert r.config(str(tmp_path)) == "/etc/sparkmatrix/engine-wide.json"
-    (directory / "engine.json").write_text(json.dumps(one.as_dict()))
+    (directory / "engine.json").write_text(json.dumps(description.as_dict()))
     assert r.config(str(tmp_path)) == "/etc/sparkmatrix/engine.json"
 
 

@@ -54,7 +54,7 @@ def tried(monkeypatch, task="generate", context=0, **answers):
     monkeypatch.setattr(probe, "exchange", exchange)
     monkeypatch.setattr(probe, "ask", ask)
     target = Target(TARGET.host, TARGET.port, TARGET.model, task=task)
-    return {one.kind: one for one in smoke.run(target, context)}, bodies
+    return {trial.kind: trial for trial in smoke.run(target, context)}, bodies
 
 
 def test_every_kind_is_asked_once_and_is_well(monkeypatch):

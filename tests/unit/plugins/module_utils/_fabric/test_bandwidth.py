@@ -158,7 +158,7 @@ def test_halves_of_one_slot_are_measured_at_the_same_time() -> None:
 
     other = replace(TEST, rail=1, device="roceP2p1s0f0")
     machine = Machine(root="/nowhere", runner=lambda _words: Completed(1), sleep=lambda _seconds: None)
-    assert [one.value for one in measure([TEST, other], 5, 1.0, machine, runner).outcomes] == [97.51, 97.51]
+    assert [answer.value for answer in measure([TEST, other], 5, 1.0, machine, runner).outcomes] == [97.51, 97.51]
 
 
 def test_a_half_without_a_result_is_not_tried_again() -> None:
@@ -173,7 +173,7 @@ def test_a_half_without_a_result_is_not_tried_again() -> None:
         replace(second, slot=4),
     ]
     tool = Tool(Completed(1, "", "Failed to modify QP 3 to RTR"), GOOD)
-    assert [(one.slot, one.value, one.cause) for one in run(tests, tool)] == [
+    assert [(answer.slot, answer.value, answer.cause) for answer in run(tests, tool)] == [
         (0, None, "gid_mismatch"),
         (1, 97.51, ""),
         (4, 97.51, ""),

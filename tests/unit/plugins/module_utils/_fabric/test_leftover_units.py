@@ -31,7 +31,10 @@ class Node(FakeFiles):
             self.enable(name)
 
     def found(self) -> list[tuple[str, tuple[str, ...], bool]]:
-        return [(one.unit, one.netdevs, one.peermem) for one in leftovers(Machine(str(self.root)), HALVES)]
+        return [
+            (leftover.unit, leftover.netdevs, leftover.peermem)
+            for leftover in leftovers(Machine(str(self.root)), HALVES)
+        ]
 
 
 @pytest.fixture

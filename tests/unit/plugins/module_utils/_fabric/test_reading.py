@@ -149,8 +149,8 @@ def test_files_of_networkd_that_come_before_ours(tmp_path: Path, path: str, text
     place.parent.mkdir(parents=True)
     place.write_text(text)
     found = networkd_files.conflicts(networkd_files.foreign(Machine(str(tmp_path))), [OURS])
-    assert [(one.netdev, one.file) for one in found] == [(IF, path)] * bool(remedy)
-    assert all(remedy in one.remedy for one in found)
+    assert [(conflict.netdev, conflict.file) for conflict in found] == [(IF, path)] * bool(remedy)
+    assert all(remedy in conflict.remedy for conflict in found)
 
 
 def test_a_file_in_etc_hides_one_of_the_same_name(tmp_path: Path) -> None:

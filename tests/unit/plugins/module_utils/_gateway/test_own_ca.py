@@ -25,11 +25,11 @@ def test_names_of_the_certificate() -> None:
 def issue(root: Path, *names: str) -> dict[str, str]:
     """With the real openssl; placed as the role places them."""
     made = own_ca.files(Machine(str(root)), list(names))
-    for one in made:
-        path = root / one.path.lstrip("/")
+    for file in made:
+        path = root / file.path.lstrip("/")
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(one.content or b"")
-    return {one.path.rpartition("/")[2]: (one.content or b"").decode() for one in made}
+        path.write_bytes(file.content or b"")
+    return {file.path.rpartition("/")[2]: (file.content or b"").decode() for file in made}
 
 
 def signs(root: Path, name: str) -> bool:

@@ -11,7 +11,7 @@ RAY = "sparkmatrix-ray.service"
 
 
 def member(*ranks, host="spark2", seen=True, active="active", **unit):
-    names = {one: f"rank {one}" for one in ranks}
+    names = {rank: f"rank {rank}" for rank in ranks}
     found = UnitReport(**{"active": active, "invocation": "one", "looked": True, "ranks": names, **unit})
     return Member(host, seen, Report({RAY: found}))
 

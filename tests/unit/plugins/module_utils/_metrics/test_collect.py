@@ -154,7 +154,7 @@ def test_a_gpu_and_a_plan_that_nobody_can_read_are_no_gpu_and_no_plan(node):
     node.write("proc/driver/nvidia/gpus/000f:01:00.0/information", "Model: NVIDIA GB10\n")
     node.write(f"{kept_plan.DIRECTORY}/current.json", "{}")
     lines = node.new(gpu=lambda _machine: None).all().splitlines()
-    assert {one for one in lines if one.endswith(" 0") and "part_ok" in one} == {
+    assert {line for line in lines if line.endswith(" 0") and "part_ok" in line} == {
         'sparkmatrix_metrics_part_ok{part="gpu"} 0',
         'sparkmatrix_metrics_part_ok{part="models"} 0',
     }

@@ -48,11 +48,11 @@ def test_all_that_a_table_says(fixtures: Path) -> None:
 
 def test_our_own_program_prints_one_result_per_test_between_the_lines_of_nccl(fixtures: Path) -> None:
     found = ours(text_of(fixtures, "collectives-one-host"))
-    assert [(one.test, one.ranks, one.device, one.nccl) for one in found] == [
+    assert [(result.test, result.ranks, result.device, result.nccl) for result in found] == [
         ("all_gather", 2, "NVIDIA H200", "2.28.9"),
         ("all_reduce", 2, "NVIDIA H200", "2.28.9"),
     ]
-    assert [round(one.largest.bus_gbs) for one in found if one.largest] == [293, 345]
+    assert [round(result.largest.bus_gbs) for result in found if result.largest] == [293, 345]
 
 
 def test_a_run_that_failed_says_how(fixtures: Path) -> None:

@@ -196,7 +196,7 @@ def test_figures_of_rank_0_and_what_each_half_has_moved(tmp_path: Path, fixtures
 
     node, called = machine(tmp_path)
     answer = measure(ASKED, node, runner)
-    assert [one.test for one in answer.results] == ["all_gather", "all_reduce"]
+    assert [result.test for result in answer.results] == ["all_gather", "all_reduce"]
     assert sorted(answer.moved.values()) == [0, 4000]
     assert (answer.rc, answer.trouble, answer.log.transport, called) == (0, "", "NET/Socket", [])
     other = measure(replace(ASKED, part=replace(PART, rank=1)), node, lambda *_: Completed(0, ""))

@@ -195,11 +195,11 @@ def test_a_clock_is_capped_where_there_is_a_driver():
 
 
 def test_the_watchdogs_hash_follows_its_unit():
-    one = topics.watchdog(Options(), machine(), Record())
+    part = topics.watchdog(Options(), machine(), Record())
     other = topics.watchdog(Options(watchdog_available_mib=64), machine(), Record())
-    assert one.services != other.services
-    text = content(one, "/etc/systemd/system/sparkmatrix-memory-watchdog.service")
-    assert f"SPARKMATRIX_CONFIG_HASH={one.services[topics.WATCHDOG_UNIT]}\n" in text
+    assert part.services != other.services
+    text = content(part, "/etc/systemd/system/sparkmatrix-memory-watchdog.service")
+    assert f"SPARKMATRIX_CONFIG_HASH={part.services[topics.WATCHDOG_UNIT]}\n" in text
     units = ("sparkmatrix-engine.service", "sparkmatrix-engine-*.service", "sparkmatrix-ray.service")
     assert " ".join(f"--unit {unit}" for unit in units) in text
     assert set(unit_sandbox.WATCHDOG) <= set(text.splitlines())

@@ -74,7 +74,7 @@ def test_it_listens_over_the_cables_meanwhile(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(neighbor_sockets, "find", find)
     monkeypatch.setattr(
-        module, "unreached", lambda peers: [module.Unreached(one.name, one.address, "x") for one in peers]
+        module, "unreached", lambda peers: [module.Unreached(peer.name, peer.address, "x") for peer in peers]
     )
     own = module.Peer("spark1", "10.0.0.11")
     found = module.look(module.Request((own, PEER), "spark1", asked), False)

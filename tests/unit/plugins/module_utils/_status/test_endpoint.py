@@ -133,7 +133,7 @@ def test_several_services_and_those_on_other_heads(head, capsys):
         head.offer("chat", "talker"),
         head.offer("engine", "gone"),
     )
-    assert [one.model for one in endpoint.services(head.root)] == ["embedder", "distant", "talker"]
+    assert [offer.model for offer in endpoint.services(head.root)] == ["embedder", "distant", "talker"]
     assert head.run("--json") == 0
     assert endpoint.load(capsys.readouterr().out).base_url == "http://10.0.0.2:8001/v1"
     assert head.run("--json", "--model", "embedder") == 0

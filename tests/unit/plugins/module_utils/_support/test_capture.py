@@ -227,12 +227,12 @@ def test_a_file_of_the_engine_s_user_teaches_few_words_and_soon(node):
     path = node / "var/lib/sparkmatrix/home/.netrc"
     path.write_text("".join(f"MadeBySomebody{number}\n" for number in range(3000)) + "\n" * 30000)
     began = time.process_time()
-    assert sum(value.startswith("MadeBySomebody") for value in module.secrets(Machine(str(node)))) <= module.MOST_MADE
+    assert sum(value.startswith("MadeBySomebody") for value in module.secrets(Machine(str(node)))) <= module.MAX_MADE
     assert time.process_time() - began < 2
 
 
 def test_long_logs_of_ray_leave_all_else_there(node, monkeypatch):
-    monkeypatch.setattr(module, "MOST_ALL", 3 * module.MOST)
+    monkeypatch.setattr(module, "MAX_ALL", 3 * module.MOST)
     logs = node / RAY / "session_latest/logs"
     logs.mkdir(parents=True)
     for number in range(5):
@@ -249,7 +249,7 @@ def test_signs_of_any_language_fit_into_what_the_controller_reads():
 
 def test_a_log_without_end_leaves_its_last_lines_and_all_of_them_together_have_an_end(node, monkeypatch):
     monkeypatch.setattr(module, "MOST", 1000)
-    monkeypatch.setattr(module, "MOST_ALL", 5000)
+    monkeypatch.setattr(module, "MAX_ALL", 5000)
     many = "\n".join(f"line {number}" for number in range(1000))
     found = capture(Machine(str(node), lambda _argv: Completed(0, many)), Redactor(), logs=True)
     assert found["boots"].startswith("(the first ") and found["boots"].endswith("line 999")

@@ -98,7 +98,7 @@ def test_another_node_is_not_believed(tmp_path, monkeypatch, said):
     assert (silent.host, silent.kind) == ("spark2", "peers_unreachable")
     lie = drift.Node("spark1", (Drift("spark1", "fabric_fact", "a\nb\x1b[31m"),) * 500, {"kernel": "6"}).as_text()
     told = drift.read("spark2", lie)
-    assert len(told.drifts) == drift.MOST_DRIFTS and told.drifts[0].found.isprintable()
+    assert len(told.drifts) == drift.MAX_DRIFTS and told.drifts[0].found.isprintable()
     assert {one.host for one in (told, *told.drifts)} == {"spark2"}
 
 
@@ -125,7 +125,7 @@ def test_versions_have_to_be_the_same_on_all_nodes(tmp_path):
         Drift("spark4", "firmware_differs", "ConnectX firmware 28.39.1002, and 28.45.4028 on spark1, spark2, spark3")
     ]
     # Of two the head is the measure.
-    assert [one.host for one in drift.of_versions([nodes[0], other])] == ["spark4"]
+    assert [of_version.host for of_version in drift.of_versions([nodes[0], other])] == ["spark4"]
 
 
 def test_a_fabric_that_nobody_can_tell_of(tmp_path, monkeypatch):

@@ -81,18 +81,18 @@ def test_an_address_that_let_nobody_in_is_of_the_machine_with_its_key() -> None:
 def test_copies_of_one_disk_are_two_machines() -> None:
     candidates = [replace(item, fingerprint="SHA256:same") for item in heard()]
     read = {item.address: node(item.name) for item in candidates}
-    assert [len(one["others"]) for one in machines(candidates, read)] == [1, 2]
+    assert [len(machine["others"]) for machine in machines(candidates, read)] == [1, 2]
 
 
 def test_a_stranger_with_the_machine_id_of_a_spark_hides_nobody() -> None:
     candidates = [*heard()[:1], Candidate("192.168.1.66", fingerprint="SHA256:stranger")]
     read = {"192.168.1.20": node("spark-1a2b"), "192.168.1.66": node("spark-1a2b")}
-    assert [one["address"] for one in machines(candidates, read)] == ["192.168.1.20", "192.168.1.66"]
+    assert [machine["address"] for machine in machines(candidates, read)] == ["192.168.1.20", "192.168.1.66"]
 
 
 def test_what_shows_no_host_key_is_listed_by_its_address() -> None:
     candidates = [Candidate("192.168.1.8"), Candidate("192.168.1.9")]
-    assert [(one["address"], one["why"]) for one in machines(candidates, {})] == [
+    assert [(machine["address"], machine["why"]) for machine in machines(candidates, {})] == [
         ("192.168.1.8", "it shows no host key"),
         ("192.168.1.9", "it shows no host key"),
     ]

@@ -158,7 +158,7 @@ def test_a_machine_that_was_read_at_one_address_need_not_answer_at_its_others() 
 def test_other_hardware_can_be_asked_for() -> None:
     looks = {"10.0.0.1": looked(is_gb10=False)}
     made = discovered(candidate(1), looks=looks, require_gb10="false")
-    assert [one["address"] for one in made["sparks"]] == ["10.0.0.1"]
+    assert [spark["address"] for spark in made["sparks"]] == ["10.0.0.1"]
 
 
 def test_without_confirmed_keys_only_silence_is_a_reason() -> None:

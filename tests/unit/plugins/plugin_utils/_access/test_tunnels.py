@@ -18,7 +18,7 @@ SEVERAL = [
 def made(hosts=TWO, named=None, **variables):
     options = {"hosts": hosts, "login": "spark1.local", "variables": variables, "named": named or {}, "logins": {}}
     found = planners.forwards(options)
-    return found["lines"], [f"{one['local']} {one['target']}" for one in found["forwards"]]
+    return found["lines"], [f"{forward['local']} {forward['target']}" for forward in found["forwards"]]
 
 
 @pytest.mark.parametrize(

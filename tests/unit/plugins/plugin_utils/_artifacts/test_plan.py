@@ -42,9 +42,11 @@ def seen(state="none", **known):
 def wanted(*states, seed="", sources=None, environment=None, only="", here=(), **settings):
     plans = {
         host: replace(
-            one, models=tuple(replace(m, revision="") for m in one.here[0].models), model_cache=one.here[0].model_cache
+            node_plan,
+            models=tuple(replace(m, revision="") for m in node_plan.here[0].models),
+            model_cache=node_plan.here[0].model_cache,
         )
-        for host, one in node_plans(len(states), **settings).items()
+        for host, node_plan in node_plans(len(states), **settings).items()
     }
     if environment is not None:
         plans = {
@@ -56,7 +58,7 @@ def wanted(*states, seed="", sources=None, environment=None, only="", here=(), *
             for host, one in plans.items()
         }
     told = {host: seen(state) if isinstance(state, str) else state for host, state in zip(plans, states)}
-    told = {host: [document.load(Model, one) for one in models] for host, models in told.items()}
+    told = {host: [document.load(Model, model) for model in models] for host, models in told.items()}
     return plan.wanted(plans, told, seed, sources, here)
 
 

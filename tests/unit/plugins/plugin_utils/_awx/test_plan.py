@@ -53,7 +53,7 @@ def plan(there, check=False, state="present", **options):
 
 def test_all_is_made_in_an_order_in_which_it_can_be():
     found = plan(NOTHING)
-    assert [one["name"] for one in found["make"]["job_templates"]] == ["S: Up"]
+    assert [job_template["name"] for job_template in found["make"]["job_templates"]] == ["S: Up"]
     assert found["make"]["projects"] == [
         {"name": "S: project", "description": f"Playbooks. {MARK}", "update_project": False}
     ]

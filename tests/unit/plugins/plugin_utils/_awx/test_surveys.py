@@ -8,8 +8,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.var
 from awx_api import check_survey
 
 VARIABLES = {
-    one.name: one
-    for one in (
+    variable.name: variable
+    for variable in (
         Variable("engine_recipe", "engine", default="gpt-oss-120b", description="Name."),
         Variable("engine_profile", "engine", default=""),
         Variable("engine_context", "engine", "int", default=0),

@@ -43,5 +43,5 @@ def test_what_a_job_can_know_of_how_it_was_started(variables, environment, says)
 def test_host_keys_that_nobody_checks_are_told_in_awx_only(own, named):
     hosts = {"spark1": own, "spark2": {"ansible_host_key_checking": True}}
     found = job.unchecked_host_keys(JOB, hosts)
-    assert [(one.host, one.severity) for one in found] == ([("spark1", "warning")] if named else [])
+    assert [(finding.host, finding.severity) for finding in found] == ([("spark1", "warning")] if named else [])
     assert job.unchecked_host_keys({}, hosts) == []

@@ -70,7 +70,7 @@ def test_a_value_in_a_message_costs_what_is_read_of_it() -> None:
     value: Any = "x"
     for _level in range(40):
         value = {"a": [value] * 10}
-    assert len(strict.quoted(value)) == strict.MOST_QUOTED + 1
+    assert len(strict.quoted(value)) == strict.MAX_QUOTED + 1
     assert strict.quoted({"a": [1, None, ("b", {})]}) == "{'a': [1, None, ('b', {})]}"
 
 

@@ -36,7 +36,7 @@ def repetition(rate, failed=0):
 
 def judged(*results, earlier=(), **more):
     runs = swept(concurrency=[1], prompt_tokens=[512, 1024])["runs"]
-    served = [{"others": 0, **more, **one} for one in results]
+    served = [{"others": 0, **more, **result} for result in results]
     return plan(
         "serving_verdicts",
         {
@@ -96,9 +96,9 @@ def test_the_same_again_is_compared_with_the_last_run():
     run = {"cluster": HOSTS[0], "playbook": "benchmark", "at": "2026-11-22T08:00:00Z", "seconds": 1, "release": "1"}
     kept = load({**run, "schema": 1, **first["part"], "services": [service]}, "kept").as_dict()
     again = judged(measured(15.0, 15.1), measured(10.1), earlier=[kept])
-    checks = {(one["check"], one["outcome"]) for one in again["part"]["verdicts"]}
+    checks = {(verdict["check"], verdict["outcome"]) for verdict in again["part"]["verdicts"]}
     assert ("serving_regression", "fail") in checks
-    slow = next(one for one in again["part"]["verdicts"] if one["check"] == "serving_regression")
+    slow = next(verdict for verdict in again["part"]["verdicts"] if verdict["check"] == "serving_regression")
     assert slow["evidence"] == ["recipe: unknown -> qwen3-8b", *slow["evidence"][1:]]
 
 
@@ -115,7 +115,7 @@ def test_the_gpu_under_load_is_kept_beside_the_numbers():
 def test_without_figures_there_is_a_verdict_and_no_row():
     made = judged(measured(missing="No module named 'vllm'"))
     assert (made["lines"], made["part"]["serving"]) == (["No speed was measured."], [])
-    assert [one["outcome"] for one in made["part"]["verdicts"]] == ["unknown"]
+    assert [verdict["outcome"] for verdict in made["part"]["verdicts"]] == ["unknown"]
 
 
 def test_seeds_stay_numbers_that_every_generator_takes():

@@ -19,7 +19,7 @@ def with_memory(context, concurrency=8):
 
 
 def shape(points):
-    return [(one.concurrency, one.prompt_tokens, one.output_tokens) for one in points]
+    return [(point.concurrency, point.prompt_tokens, point.output_tokens) for point in points]
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_nothing_is_measured_no_times(wrong):
 )
 def test_a_service_that_drafts_is_asked_in_plain_english(options):
     drafting = replace(PLAN, engine=replace(PLAN.engine, command=Command(options=options)))
-    assert [one.text for one in sweep.points(drafting, Settings(), 0)] == [True, True, True, False]
-    assert not any(one.text for one in sweep.points(PLAN, Settings(), 0))
+    assert [point.text for point in sweep.points(drafting, Settings(), 0)] == [True, True, True, False]
+    assert not any(point.text for point in sweep.points(PLAN, Settings(), 0))
 
 
 def test_how_long_it_takes_is_said_before():

@@ -17,9 +17,9 @@ def row(made, name):
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4, 8])
 def test_the_list_is_a_table_that_fits_a_terminal(nodes):
     made = listed(nodes)
-    heading, *rows = made["lines"][1 : len([one["name"] for one in made["recipes"]]) + 2]
+    heading, *rows = made["lines"][1 : len([recipe["name"] for recipe in made["recipes"]]) + 2]
     assert heading.split() == list(catalogue.HEADINGS)
-    assert [line.split()[0] for line in rows] == [one["name"] for one in made["recipes"]]
+    assert [line.split()[0] for line in rows] == [recipe["name"] for recipe in made["recipes"]]
     assert max(map(len, [heading, *rows])) <= 78  # two more on the screen
     for name in ("For", "Sparks", "Context"):  # each column begins where its heading does
         place = heading.index(name)
@@ -40,7 +40,7 @@ def test_its_look():
 
 def test_what_fits_two_sparks(tmp_path):
     made = listed(2)
-    names = [one["name"] for one in made["recipes"]]
+    names = [recipe["name"] for recipe in made["recipes"]]
     assert "minimax-m2.7-awq" in names and "glm-5.2-nvfp4" not in names
     cells = row(made, "minimax-m2.7-awq").split()
     assert cells == ["minimax-m2.7-awq", "chat", "2+", "39.1", "2", "x", "64k", "129"]
@@ -68,7 +68,7 @@ def test_what_fits_two_sparks(tmp_path):
 )
 def test_all_words_are_searched_for(words, names):
     made = listed(2, words)
-    assert [one["name"] for one in made["recipes"]] == names
+    assert [recipe["name"] for recipe in made["recipes"]] == names
     assert f"{names[0]}:" in made["lines"]
 
 

@@ -49,8 +49,8 @@ def test_what_docker_knows_by_itself_needs_no_arg():
 
 def test_the_plan_names_what_is_built(dockerfile):
     build = Build(str(dockerfile), {"A": "1"})
-    for one in node_plans(2, runtime="container", image=NAME, image_build=build).values():
-        (service,) = one.here
+    for node_plan in node_plans(2, runtime="container", image=NAME, image_build=build).values():
+        (service,) = node_plan.here
         assert service.image == image_build.name(NAME, build) and service.engine.version == "0.33.0"
 
 
@@ -73,7 +73,7 @@ def test_what_cannot_be_built_is_refused(settings, found):
     recipe, _findings = engine_recipe.find("qwen3-8b", ())
     settings = UserSettings(requirements=REQUIREMENTS, only_print=True, **given)
     made = engine_plan.plan(recipe, engine_plan.assumed_facts(["spark1"]), settings, {})
-    assert [one for one in made.findings if found in one.found]
+    assert [finding for finding in made.findings if found in finding.found]
 
 
 def test_one_node_is_given_the_dockerfile_and_never_another_file(dockerfile):

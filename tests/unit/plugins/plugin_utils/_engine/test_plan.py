@@ -164,10 +164,14 @@ def test_a_ring_meets_on_the_management_network(count):
         assert own.ray.members[host] == f"10.0.0.{rank + 1}"
         assert own.ray.env["VLLM_HOST_IP"] == f"10.0.0.{rank + 1}"
         assert own.here[0].engine.env["NCCL_IB_SUBNET_AWARE_ROUTING"] == "1"
-    told = [one for one in result.findings if "crosses the management network, and nothing encrypts it" in one.found]
-    assert [one.severity for one in told] == ["warning"] and "Ray's traffic with its token" in told[0].found
+    told = [
+        finding
+        for finding in result.findings
+        if "crosses the management network, and nothing encrypts it" in finding.found
+    ]
+    assert [finding.severity for finding in told] == ["warning"] and "Ray's traffic with its token" in told[0].found
     on_a_switch = plan(recipe(), facts(count), over_ray(), {})
-    assert not any("crosses the management network" in one.found for one in on_a_switch.findings)
+    assert not any("crosses the management network" in finding.found for finding in on_a_switch.findings)
 
 
 DENSE = {"layers": 80, "attention_heads": 64, "kv_heads": 8, "head_dim": 128, "hidden_size": 8192, "vocab_size": 128256}

@@ -259,7 +259,7 @@ def test_files_and_addresses_in_options_are_printed():
 def test_what_is_code_is_known_of_a_version_with_a_table_and_of_no_image():
     values = (UNKNOWN_IMAGE, {**UNKNOWN_IMAGE, "version": "0.33.0"}, {"requirements": ["av==1.0"]})
     unread = "no remote code that this release knows of"
-    assert all(any(line.endswith(unread) for line in planned(one).summary) for one in values)
+    assert all(any(line.endswith(unread) for line in planned(value).summary) for value in values)
     assert not any("remote code" in line for line in planned({}).summary)
     assert "engine_allow: [brand-new]" in refused(planned({**UNKNOWN_IMAGE, "options": {"brand-new": 1}}))
 

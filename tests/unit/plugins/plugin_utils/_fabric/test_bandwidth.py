@@ -42,14 +42,14 @@ def plan(facts: Mapping[str, FabricFact], test: str = "auto", **changes: Any) ->
 
 
 def steps(made: Schedule, host: str, number: int = 0) -> list[tuple[Any, ...]]:
-    return [(one.slot, one.test, one.role, one.rail, one.tcp_port) for one in made.rounds[number][host]]
+    return [(part.slot, part.test, part.role, part.rail, part.tcp_port) for part in made.rounds[number][host]]
 
 
 def test_two_nodes_measure_both_halves_one_after_the_other() -> None:
     made = plan(fabric(2))
     assert made.reason == "" and len(made.rounds) == 1
     assert steps(made, "spark2") == [(0, "write", "client", 0, 18515), (1, "write", "client", 1, 18516)]
-    assert [(one.role, one.source, one.peer, one.address) for one in made.rounds[0]["spark1"]] == [
+    assert [(part.role, part.source, part.peer, part.address) for part in made.rounds[0]["spark1"]] == [
         ("server", "192.168.100.10", "spark2", "192.168.100.11"),
         ("server", "192.168.101.10", "spark2", "192.168.101.11"),
     ]
@@ -65,7 +65,7 @@ def test_everything_is_every_half_alone_and_all_together_and_back() -> None:
     ]
     roles = {slot: role for slot, _test, role, _rail, _port in steps(made, "spark1")}
     assert [slot for slot, role in roles.items() if role == "client"] == [2, 5, 7]
-    assert len({one.tcp_port for one in made.rounds[0]["spark1"]}) == 12, "nobody meets the server of another test"
+    assert len({part.tcp_port for part in made.rounds[0]["spark1"]}) == 12, "nobody meets the server of another test"
 
 
 def test_beside_an_engine_only_the_latency_is_measured() -> None:
@@ -79,7 +79,7 @@ def test_the_index_of_the_gid_is_that_of_now() -> None:
     """It moves whenever somebody gives the interface another address."""
     ready = {"spark1": look(gids=gids("192.168.100.10", 5)), "spark2": look()}
     made = plan(fabric(2), ready=ready)
-    assert [one.gid_index for one in made.rounds[0]["spark1"]] == [5, 3]
+    assert [part.gid_index for part in made.rounds[0]["spark1"]] == [5, 3]
 
 
 @given(st.integers(2, 12), st.data())
@@ -88,19 +88,26 @@ def test_every_pair_once_and_no_node_twice_at_a_time(count: int, data: st.DataOb
     paths = {host: [p for p in own if data.draw(st.booleans())] for host, own in all_paths(facts).items()}
     made = plan(facts, paths=paths, everything=data.draw(st.booleans()))
     wanted = {frozenset((path.source, path.address)) for own in paths.values() for path in own}
-    met = [(host, one) for own in made.rounds for host, parts in own.items() for one in parts]
-    assert {frozenset((one.source, one.address)) for _host, one in met} == wanted
+    met = [(host, part) for own in made.rounds for host, parts in own.items() for part in parts]
+    assert {frozenset((part.source, part.address)) for _host, part in met} == wanted
     pairs = [
-        pair for own in made.rounds for pair in {frozenset((h, one.peer)) for h, parts in own.items() for one in parts}
+        pair
+        for own in made.rounds
+        for pair in {frozenset((h, part.peer)) for h, parts in own.items() for part in parts}
     ]
     assert len(pairs) == len(set(pairs)), "a pair meets once"
     for own in made.rounds:
         for host, parts in own.items():
-            assert len({one.peer for one in parts}) == 1
-            for one in parts:
-                (back,) = [o for o in own[one.peer] if (o.slot, o.source) == (one.slot, one.address)]
-                assert (back.peer, back.address, back.tcp_port, back.test) == (host, one.source, one.tcp_port, one.test)
-                assert {back.role, one.role} == {"server", "client"}
+            assert len({part.peer for part in parts}) == 1
+            for part in parts:
+                (back,) = [o for o in own[part.peer] if (o.slot, o.source) == (part.slot, part.address)]
+                assert (back.peer, back.address, back.tcp_port, back.test) == (
+                    host,
+                    part.source,
+                    part.tcp_port,
+                    part.test,
+                )
+                assert {back.role, part.role} == {"server", "client"}
 
 
 def other(**changes: Any) -> dict[str, Look]:
@@ -155,7 +162,7 @@ def test_without_dev_infiniband_only_the_benchmark_finds_a_fault() -> None:
 
 def test_soft_roce_at_one_end_makes_both_use_small_queues() -> None:
     made = plan(fabric(2), ready=other(software=DEVICES[:1]))
-    assert [[one.software for one in own] for own in made.rounds[0].values()] == [[True, False], [True, False]]
+    assert [[part.software for part in own] for own in made.rounds[0].values()] == [[True, False], [True, False]]
 
 
 def test_every_round_is_a_task_of_its_own() -> None:

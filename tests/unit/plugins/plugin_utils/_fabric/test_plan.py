@@ -485,8 +485,8 @@ def changed(facts: Any, host: str, **changes: Any) -> Any:
 
 def pings(facts: Any, host: str, change: Any) -> Any:
     """``change`` says what is different in a probe of this node; None takes it out."""
-    made = [(one, change(one)) for one in measured(facts)[host].probes]
-    return changed(facts, host, probes=[replace(one, **new) for one, new in made if new is not None])
+    made = [(probe, change(probe)) for probe in measured(facts)[host].probes]
+    return changed(facts, host, probes=[replace(probe, **new) for probe, new in made if new is not None])
 
 
 PAIR, FOUR, TWELVE = (plan(sparks(count), Settings()).facts for count in (2, 4, 12))
@@ -542,7 +542,7 @@ def test_whom_a_half_pings_in_a_ring() -> None:
 
 def test_cables_are_judged_without_settings() -> None:
     made = fabric_plan.judge_cables(ring(3), Settings(topology="switch", mtu=1))
-    assert [str(one)[:46] for one in made.findings] == ["all nodes: fabric_topology is 'switch', and th"]
+    assert [str(finding)[:46] for finding in made.findings] == ["all nodes: fabric_topology is 'switch', and th"]
     assert (made.topology, made.facts, len(made.cable_map)) == ("", {}, 3)
     good = fabric_plan.judge_cables(ring(3), Settings(mtu=1))
     assert (good.topology, list(good.findings), good.facts) == ("ring", [], {})

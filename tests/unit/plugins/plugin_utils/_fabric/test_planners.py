@@ -37,8 +37,8 @@ def measured(result: dict[str, Any]) -> dict[str, Any]:
     common = {"port": 1, "index": 3, "version": 2}
     gids = {
         host: [
-            {"device": one["rdma_device"], "gid": gid_of(one["address"]), "netdev": one["netdev"], **common}
-            for one in fact["rails"]
+            {"device": rail["rdma_device"], "gid": gid_of(rail["address"]), "netdev": rail["netdev"], **common}
+            for rail in fact["rails"]
         ]
         for host, fact in result["facts"].items()
     }
@@ -122,7 +122,7 @@ def test_schedule_and_judge() -> None:
     slow = judged(98.0, 60.0)
     assert slow["refusal"] is None and len(slow["warnings"]) == 1 and len(slow["summary"]) == 2
     assert set(slow["records"]) == {"spark1", "spark2"}
-    assert [one["cause"] for one in slow["part"]["verdicts"]] == ["rdma_slow", ""]
+    assert [verdict["cause"] for verdict in slow["part"]["verdicts"]] == ["rdma_slow", ""]
     assert [one["value"] for one in slow["part"]["rdma"]] == [98.0, 60.0]
     broken = judged(98.0, 13.0)
     assert "1. spark2" in broken["refusal"] and "expected 25 or more: A ConnectX-7" in broken["refusal"]

@@ -48,7 +48,7 @@ def pinged(pings: Mapping[str, Any]) -> dict[str, list[Probe]]:
 
 def told(found: judge.Judged) -> dict[str, str]:
     """Cause and outcome of every verdict that is no pass."""
-    return {one.cause: one.outcome for one in found.verdicts if one.outcome != "pass"}
+    return {verdict.cause: verdict.outcome for verdict in found.verdicts if verdict.outcome != "pass"}
 
 
 def test_healthy_machines_give_no_alarm() -> None:
@@ -236,8 +236,16 @@ def test_what_is_found_of_every_fault() -> None:
     made["soft RoCE"] = judged(Figures(alone={A: 0.13, B: 0.2}, latency=900.0), ready=both(software=list(DEVICES)))
     made["the engine runs"] = judged(Figures(latency=40.0), ready=both(busy=["x"]))
     hold("fabric", ((name, of_verdicts(found.verdicts)) for name, found in made.items()))
-    wrong = {one.cause: one for found in made.values() for one in found.verdicts if one.outcome in ("fail", "warn")}
-    hold("fabric as findings", ((cause, of_findings([judge.finding(one)], cause)) for cause, one in wrong.items()))
+    wrong = {
+        verdict.cause: verdict
+        for found in made.values()
+        for verdict in found.verdicts
+        if verdict.outcome in ("fail", "warn")
+    }
+    hold(
+        "fabric as findings",
+        ((cause, of_findings([judge.finding(verdict)], cause)) for cause, verdict in wrong.items()),
+    )
 
 
 @pytest.mark.parametrize(
@@ -288,7 +296,9 @@ def test_threshold_of_the_latency(latency: float, expected: dict[str, str]) -> N
 def test_thresholds_of_losses(lost: int, moved: int, settings: dict[str, float], value: float) -> None:
     counted = {A: {"bytes": moved, "out_of_sequence": lost}}
     found = judged(Figures(counted=counted), settings=settings)
-    assert {one.value for one in found.verdicts if one.check == "rdma_loss"} == ({value} if value else set())
+    assert {verdict.value for verdict in found.verdicts if verdict.check == "rdma_loss"} == (
+        {value} if value else set()
+    )
     slow = told(judged(Figures(alone={A: 60.0}, counted=counted), settings=settings))
     assert list(slow) == ["loss_storm" if value else "rdma_slow"]
 
@@ -364,7 +374,7 @@ def test_every_pair_is_told_of_where_halves_fail_together() -> None:
     failed = {("spark1", A): {"reason": "it ended"}, ("spark2", B): 3.0}
     found = judged(Figures(together=failed), fabric(3))
     pairs = [("spark2", "spark1"), ("spark3", "spark1"), ("spark2", "spark3")]
-    assert [one.hosts for one in found.verdicts if one.check == "rdma_together"] == pairs
+    assert [verdict.hosts for verdict in found.verdicts if verdict.check == "rdma_together"] == pairs
 
 
 def test_what_was_not_measured_is_no_pass() -> None:
@@ -378,7 +388,7 @@ def test_what_was_not_measured_is_no_pass() -> None:
         assert one.outcome == "unknown" and reason in one.found
         assert "pass" not in {verdict.outcome for verdict in found.verdicts if verdict.check == "rdma_together"}
     # Beside an engine the latency is measured, which disturbs nobody.
-    assert {one.test for one in judged(Figures(), ready=both(busy=["x"])).rdma} == {"latency"}
+    assert {rdma.test for rdma in judged(Figures(), ready=both(busy=["x"])).rdma} == {"latency"}
     # It may well be slow there, which is no fault.
     found = judged(Figures(latency=40.0, idle={("spark1", A): 6e9}), ready=both(busy=["x"]))
     assert {one.outcome for one in found.verdicts} == {"unknown"}
@@ -400,7 +410,7 @@ def test_what_was_measured_as_it_is_written_down() -> None:
         *(Rdma(*ends, DEVICES, "write", 196.123) for ends in (back, forth)),
         Rdma(*back, DEVICES, "write_both_directions", 392.247),
     }
-    assert [one.value for one in found.verdicts if one.check == "rdma_together"] == [196.12]
+    assert [verdict.value for verdict in found.verdicts if verdict.check == "rdma_together"] == [196.12]
 
 
 def test_the_record_has_the_slower_direction_of_each_half() -> None:

@@ -144,8 +144,8 @@ def test_the_script_gets_the_models_in_the_order_of_the_engines():
     made = g.files(dataclasses.replace(SEVERAL, engines=(BGE, Engine("q", 'it\'s "q"\u2028'))))
     script = made[f"{names.ETC}/models.js"].partition("export default ")[2].rstrip(";\n")
     assert "\u2028" not in script
-    assert [one["model"] for one in json.loads(script)] == ["bge-m3", 'it\'s "q"\u2028']
-    assert [list(one["refusals"]) for one in json.loads(script)] == [
+    assert [load["model"] for load in json.loads(script)] == ["bge-m3", 'it\'s "q"\u2028']
+    assert [list(load["refusals"]) for load in json.loads(script)] == [
         ["/v1/chat/completions", "/v1/completions", "/v1/responses"],
         ["/v1/embeddings"],
     ]

@@ -20,7 +20,7 @@ from fabric_rates import fabric
 
 OURS = {**collect.METRICS, **drift.METRICS}
 IMAGE = f"docker.io/grafana/grafana:12@sha256:{'a' * 64}"
-PANELS = [panel for one in dashboards.DASHBOARDS for panel in one.panels]
+PANELS = [panel for dashboard in dashboards.DASHBOARDS for panel in dashboard.panels]
 EXPRESSIONS = [alert.expr for rule in RULES.values() for alert in rule.alerts]
 EXPRESSIONS += [query.expr for panel in PANELS for query in panel.queries]
 
@@ -55,8 +55,8 @@ def test_every_metric_of_ours_that_is_asked_for_is_written():
 
 
 def test_a_dashboard_is_what_grafana_reads():
-    for one in dashboards.DASHBOARDS:
-        document = json.loads(json.dumps(dashboards.document(one)))
+    for dashboard in dashboards.DASHBOARDS:
+        document = json.loads(json.dumps(dashboards.document(dashboard)))
         panels = document["panels"]
         assert [panel["id"] for panel in panels] == list(range(1, len(panels) + 1))
         taken = {
@@ -72,7 +72,7 @@ def test_a_dashboard_is_what_grafana_reads():
             if panel["type"] != "row":
                 assert panel["title"] and panel["targets"] and panel["datasource"] == dashboards.DATASOURCE
                 assert all(target["expr"] and target["refId"] for target in panel["targets"])
-    assert len({one.uid for one in dashboards.DASHBOARDS}) == len(dashboards.DASHBOARDS)
+    assert len({dashboard.uid for dashboard in dashboards.DASHBOARDS}) == len(dashboards.DASHBOARDS)
 
 
 def test_what_lies_on_the_nodes(cluster):
@@ -161,7 +161,7 @@ def test_the_planner_finds_services_and_ray_in_the_plans():
             "plans": plans,
         }
     )
-    text = {one["path"]: one["content"] for one in made["nodes"]["spark1"]["files"]}
+    text = {file["path"]: file["content"] for file in made["nodes"]["spark1"]["files"]}
     config = yaml.safe_load(text["/etc/sparkmatrix/prometheus/prometheus.yml"])
     jobs = {job["job_name"]: job["static_configs"] for job in config["scrape_configs"]}
     assert jobs["engine"][0]["targets"] == ["127.0.0.1:8000"]

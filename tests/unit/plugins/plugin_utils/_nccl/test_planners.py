@@ -67,7 +67,7 @@ def test_what_the_ranks_measured_is_judged() -> None:
     measured = {host: {**document.plain(one), "changed": False} for host, one in answers.items()}
     found = run("nccl_verdicts", {"facts": FACTS, "measured": measured}, limits={"nccl_pair_gbs": 22.5})
     assert found["lines"] == ["all_gather between 2 ranks: 23 GB/s with 4 GiB, 22 on average, over NET/IB"]
-    assert [(one["check"], one["outcome"], one["found"]) for one in found["part"]["verdicts"]] == [
+    assert [(verdict["check"], verdict["outcome"], verdict["found"]) for verdict in found["part"]["verdicts"]] == [
         ("nccl_values", "pass", "all values were right"),
         ("nccl_transport", "pass", "NCCL used NET/IB"),
         ("nccl_halves", "pass", "all halves carried their share"),
@@ -75,9 +75,11 @@ def test_what_the_ranks_measured_is_judged() -> None:
     ]
     assert [one["largest_gbs"] for one in found["part"]["nccl"]] == [23]
     slow = run("nccl_verdicts", {"facts": FACTS, "measured": measured}, limits={"nccl_pair_gbs": 23.1})
-    assert [one["outcome"] for one in slow["part"]["verdicts"]] == ["pass", "pass", "pass", "warn"]
+    assert [verdict["outcome"] for verdict in slow["part"]["verdicts"]] == ["pass", "pass", "pass", "warn"]
     refused = run("nccl_verdicts", {"facts": FACTS, "measured": measured}, reason="the engine is running")
-    assert [one["found"] for one in refused["part"]["verdicts"]] == ["NCCL was not measured: the engine is running"]
+    assert [verdict["found"] for verdict in refused["part"]["verdicts"]] == [
+        "NCCL was not measured: the engine is running"
+    ]
 
 
 @pytest.mark.parametrize("answer", [{"changed": False, "skipped": True}, {"rc": None}])
@@ -92,7 +94,7 @@ def test_outputs_of_nccl_tests_are_judged_by_the_users_limits(fixtures: Path) ->
     output = str(fixtures / "nccl/all_gather-pair-16g.txt")
     for limit, outcome in ((21.9, "pass"), (23, "warn")):
         found = judged(reason="no engine", outputs=[output], limits={"nccl_pair_gbs": limit})
-        rates = [one["outcome"] for one in found["part"]["verdicts"] if one["check"] == "nccl_rate"]
+        rates = [verdict["outcome"] for verdict in found["part"]["verdicts"] if verdict["check"] == "nccl_rate"]
         assert rates == ["unknown", outcome]
         assert found["lines"] == ["all_gather between 2 ranks: 22.96 GB/s with 16 GiB, 22.961 on average"]
 

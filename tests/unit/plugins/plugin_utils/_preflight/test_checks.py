@@ -142,7 +142,7 @@ def test_what_is_found_in_every_inventory():
     made = ((name, pf.run(pf.INVENTORY, ctx)) for name, ctx in CASES.items())
     hold(
         "inventory",
-        ((name, [text for one in found for text in of_findings([one], one.rule)]) for name, found in made),
+        ((name, [text for finding in found for text in of_findings([finding], finding.rule)]) for name, found in made),
     )
 
 
@@ -176,7 +176,7 @@ LISTENING = {
 @pytest.mark.parametrize("name", LISTENING)
 def test_ports_that_are_taken(name):
     ctx, hosts = LISTENING[name]
-    assert [one.host for one in machine_checks.check_ports(ctx)] == hosts
+    assert [finding.host for finding in machine_checks.check_ports(ctx)] == hosts
 
 
 FACTS = {
@@ -195,7 +195,7 @@ def test_a_fact_of_the_fabric_that_cannot_be_used(name):
 
     def found(layers):
         ctx = context(layers, nodes=nodes(), earlier=facts)
-        return [one.host for one in pf.run(pf.HOSTS, ctx) if one.rule == "fabric_fact"]
+        return [finding.host for finding in pf.run(pf.HOSTS, ctx) if finding.rule == "fabric_fact"]
 
     assert (found({"plan"}), found({"plan", "fabric"})) == (["spark1"], [])
 
@@ -217,7 +217,7 @@ def test_the_token_of_the_hub_is_for_its_owner(tmp_path, monkeypatch, mode, foun
 
     def said(name):
         ctx = context(hosts=inventory(2, artifacts_hub_token_file=name))
-        return [str(one) for one in inventory_checks.check_hub_token(ctx)]
+        return [str(finding) for finding in inventory_checks.check_hub_token(ctx)]
 
     assert found in said("~/token")[0] if found else said("~/token") == []
     assert said("") == [] and "no whole path" in said("token")[0]
@@ -229,7 +229,7 @@ def test_sources_of_models_on_this_controller_are_there(tmp_path, monkeypatch):
 
     def said(source):
         ctx = context(hosts=inventory(2, artifacts_sources={"org/name": source}))
-        return [str(one) for one in inventory_checks.check_model_sources(ctx)]
+        return [str(finding) for finding in inventory_checks.check_model_sources(ctx)]
 
     assert said("controller:~/name") == said("/on/a/node") == said(7) == []
     assert "no such directory" in said("controller:~/other")[0] and "no whole path" in said("controller:name")[0]
@@ -427,7 +427,10 @@ OPEN = {"gateway_listen": ["10.0.0.1"], "gateway_port": 443}
 def test_a_port_of_the_gateway_is_taken_at_an_address(settings, port, address, taken):
     read = nodes()
     read["spark1"]["listening"] = [{"port": port, "address": address, "process": "caddy", "unit": None}]
-    told = [str(one) for one in machine_checks.check_ports(context({"gateway"}, inventory(2, **settings), nodes=read))]
+    told = [
+        str(finding)
+        for finding in machine_checks.check_ports(context({"gateway"}, inventory(2, **settings), nodes=read))
+    ]
     assert len(told) == bool(taken) and all(f"({taken}) is taken by caddy at {address}" in one for one in told)
 
 

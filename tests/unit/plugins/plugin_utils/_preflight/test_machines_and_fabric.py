@@ -719,8 +719,8 @@ def test_rails_of_a_ring_as_they_are_planned_keep_their_addresses():
     hosts = inventory(4, fabric_host_offset=10)
     settings = Settings(topology="ring", subnets=["10.100.0.0/24", "10.100.1.0/24"], allow_large_ring=True)
     planned = fabric_plan.plan(ring(4), settings).facts
-    facts = {host: json.loads(dump(replace(one, state="applied"))) for host, one in planned.items()}
-    assert len({rail.address for one in planned.values() for rail in one.rails}) == 16
+    facts = {host: json.loads(dump(replace(fabric_fact, state="applied"))) for host, fabric_fact in planned.items()}
+    assert len({rail.address for fabric_fact in planned.values() for rail in fabric_fact.rails}) == 16
     cluster = Cluster(hosts=hosts, facts=facts)
 
     def readdressed(cluster):

@@ -86,7 +86,7 @@ def test_the_cables_as_they_were_heard_now():
         for host in found:
             found[host]["rdma"] = rdma(heard[host].cages)
 
-    neighbors = {host: one.neighbors for host, one in heard.items()}
+    neighbors = {host: node_input.neighbors for host, node_input in heard.items()}
     assert said({"fabric"}, 2, listened, earlier={}, neighbors=neighbors) == "Ready: 2 machines, direct at 200 Gb/s"
 
 
@@ -106,7 +106,10 @@ def short(**paths):
     found["spark2"]["paths"].update(
         {path: {"exists": False, "free": 10 * ready.GB, **more} for path, more in paths.items()}
     )
-    return [str(one) for one in ready.check_model_disk(context(ALL, inventory(2, engine_recipe=RECIPE), nodes=found))]
+    return [
+        str(finding)
+        for finding in ready.check_model_disk(context(ALL, inventory(2, engine_recipe=RECIPE), nodes=found))
+    ]
 
 
 def test_a_model_that_does_not_fit_on_a_disk_is_refused_before_it_is_fetched():

@@ -161,7 +161,7 @@ def test_the_speed_of_one_request_is_held_to_the_plan():
     (speed,) = view(samples.healthy()).speed[0]
     assert len(speed.notes) == 2 and "the plan expects 13 to 46" in speed.notes[0]
     assert len(speed.table.rows) == 6
-    failed = [replace(one, failed=2) for one in samples.serving()[:2]]
+    failed = [replace(point, failed=2) for point in samples.serving()[:2]]
     assert "4 requests failed" in view([at(1, serving=tuple(failed))]).speed[0][0].notes
 
 
@@ -169,8 +169,8 @@ def test_the_speed_of_one_request_is_held_to_the_plan():
     ("count", "p90", "p99", "notes"), [(6, False, False, 1), (30, True, False, 1), (200, True, True, 0)]
 )
 def test_percentiles_of_few_answers_are_not_shown(count, p90, p99, notes):
-    one = replace(samples.serving()[4], requests=count, repetitions=2)
-    (speed,) = view([at(1, serving=(one,))]).speed[0]
+    point = replace(samples.serving()[4], requests=count, repetitions=2)
+    (speed,) = view([at(1, serving=(point,))]).speed[0]
     row = dict(zip(speed.table.head, speed.table.rows[0]))
     assert (row["TTFT p90, ms"] != "-", row["TTFT p99, ms"] != "-", len(speed.notes)) == (p90, p99, notes)
 

@@ -9,7 +9,7 @@ import tarfile
 import zlib
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.capture import MOST_BYTES, pack, unpacked
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.capture import MAX_BYTES, pack, unpacked
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._support import bundle
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._support.bundle import Bundle, Part
 
@@ -69,7 +69,7 @@ def packed(value):
         *(None, 5, "", "no base64!", base64.b64encode(b"no zlib").decode(), packed([]), packed({"x": 5})),
         *(packed({name: ""}) for name in ("/etc/../../x", "a b", "x\ny", "", "x" * 300)),
         packed({"x": "y" * 1_000_000}),
-        base64.b64encode(zlib.compress(b" " * (MOST_BYTES + 10))).decode(),
+        base64.b64encode(zlib.compress(b" " * (MAX_BYTES + 10))).decode(),
     ],
 )
 def test_a_machine_that_packs_something_else_is_refused(hostile):

@@ -101,13 +101,17 @@ def run(observed=HEALTHY, status=SERVES, findings=()):
 
 
 def worse(found):
-    return [(one.cause, one.outcome, one.hosts, one.device) for one in found.verdicts if one.outcome != "pass"]
+    return [
+        (verdict.cause, verdict.outcome, verdict.hosts, verdict.device)
+        for verdict in found.verdicts
+        if verdict.outcome != "pass"
+    ]
 
 
 def test_a_healthy_cluster_passes_everything():
     found = run()
     assert worse(found) == []
-    assert {one.check for one in found.verdicts} == {
+    assert {verdict.check for verdict in found.verdicts} == {
         *("preflight", "journal", "boot", "port_filter", "rank_process", "answer", "options", "environment", "image"),
         *("weights", "serving"),
     }
@@ -197,7 +201,7 @@ def test_without_the_head_the_others_are_looked_at():
 
 
 def nodes_say(**changed):
-    nodes = [dict(one) for one in SERVES["nodes"]]
+    nodes = [dict(node) for node in SERVES["nodes"]]
     nodes[1] |= changed
     return {"status": {**SERVES, "nodes": nodes}}
 
@@ -301,7 +305,7 @@ def test_what_is_found_of_every_fault():
         },
     }
     usual = run().verdicts
-    told = {name: [one for one in run(**how).verdicts if one not in usual] for name, how in cases.items()}
+    told = {name: [verdict for verdict in run(**how).verdicts if verdict not in usual] for name, how in cases.items()}
     told["nothing is wrong"] = usual
     hold("doctor", ((name, of_verdicts(found)) for name, found in told.items()))
 
@@ -319,8 +323,8 @@ def test_what_is_found_of_every_fault():
 )
 def test_checks_that_find_nothing_are_counted(checks, count, words):
     found = doctor.checked([finding(check, found=check) for check in checks], HOSTS, count)
-    assert [one.found for one in found] == words
-    assert all(one.hosts == HOSTS for one in found if one.outcome == "pass")
+    assert [verdict.found for verdict in found] == words
+    assert all(verdict.hosts == HOSTS for verdict in found if verdict.outcome == "pass")
 
 
 @pytest.mark.parametrize(
@@ -364,6 +368,8 @@ def test_a_machine_that_does_not_answer_is_told_once():
 
 
 def test_an_engine_that_does_not_tell_its_options_is_no_engine_that_has_them():
-    (found,) = [one for one in run(served(engine="tensorrt-llm", options={})).verdicts if one.check == "options"]
+    (found,) = [
+        verdict for verdict in run(served(engine="tensorrt-llm", options={})).verdicts if verdict.check == "options"
+    ]
     assert (found.outcome, found.device) == ("unknown", UNIT)
     assert found.found == "not compared with the plan: tensorrt-llm does not tell which options it has"

@@ -51,7 +51,7 @@ def judged(*, answer=None, tried=(), moved=None, ray=None, filters=None, gateway
         gateway={"spark1": gateway},
     )
     found = engine.judge(PLANS, asked, limits.limits())
-    return {(one.check, one.hosts[0] if one.hosts else ""): one for one in found}
+    return {(verdict.check, verdict.hosts[0] if verdict.hosts else ""): verdict for verdict in found}
 
 
 def test_a_healthy_cluster_has_passed_everything():
@@ -73,14 +73,14 @@ def test_a_healthy_cluster_has_passed_everything():
 def test_a_service_of_one_node_needs_no_fabric():
     plans = cluster_plans(1)
     asked = engine.Asked(answers={"spark1": [answered()]}, before={"spark1": {}}, after={"spark1": {}})
-    assert not [one for one in engine.judge(plans, asked, limits.limits()) if one.check == "rdma_used"]
+    assert not [verdict for verdict in engine.judge(plans, asked, limits.limits()) if verdict.check == "rdma_used"]
 
 
 def test_the_transport_is_the_users_choice():
     asked = engine.Asked(
         answers={"spark1": [answered()]}, before={host: {} for host in PLANS}, after={host: {} for host in PLANS}
     )
-    assert not [one for one in engine.judge(PLANS, asked, limits.limits()) if one.check == "rdma_used"]
+    assert not [verdict for verdict in engine.judge(PLANS, asked, limits.limits()) if verdict.check == "rdma_used"]
 
 
 def test_cables_to_nodes_without_the_service_carry_nothing_of_it():
@@ -96,8 +96,12 @@ def test_cables_to_nodes_without_the_service_carry_nothing_of_it():
             for host, other in (("spark1", "spark2"), ("spark2", "spark1"))
         },
     )
-    found = [one for one in engine.judge(PLANS, asked, limits.limits()) if one.check in ("rdma_used", "both_halves")]
-    assert [one.outcome for one in found] == ["pass"] * 4
+    found = [
+        verdict
+        for verdict in engine.judge(PLANS, asked, limits.limits())
+        if verdict.check in ("rdma_used", "both_halves")
+    ]
+    assert [verdict.outcome for verdict in found] == ["pass"] * 4
 
 
 # Arguments of judged(); what is found is in the fixtures.
@@ -155,5 +159,5 @@ def test_the_document_has_what_was_judged():
         for kind, outcome in (("chat", "ok"), ("json", "failed"), ("tool", "not judged"))
     ]
     found = engine.smoked(PLANS, engine.Asked(smoke={"spark1": [Smoked(tuple(tried))]}))
-    assert [(one.kind, one.ok, one.seconds) for one in found] == [("chat", True, 0.25), ("json", False, 0.25)]
-    assert {one.service for one in found} == {HEAD.name}
+    assert [(smoke.kind, smoke.ok, smoke.seconds) for smoke in found] == [("chat", True, 0.25), ("json", False, 0.25)]
+    assert {smoke.service for smoke in found} == {HEAD.name}

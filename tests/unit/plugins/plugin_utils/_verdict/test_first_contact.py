@@ -35,7 +35,7 @@ def spark(**changed):
 
 def test_a_machine_that_could_not_tell_anything_is_no_witness():
     made = first_contact.make({"seen": {"spark1": Answer(spark()), "off": Answer()}})
-    (cages,) = [one for one in made["part"]["verdicts"] if one["check"] == "cages"]
+    (cages,) = [verdict for verdict in made["part"]["verdicts"] if verdict["check"] == "cages"]
     assert (cages["outcome"], cages["hosts"]) == ("pass", ["spark1"])
 
 
@@ -94,9 +94,11 @@ def test_what_is_found_in_what_machines_print():
     usual = first_contact.judge({"spark1": spark(), "spark2": spark()})
     told = {}
     for name, machines in PRINTED.items():
-        found = first_contact.judge({f"spark{number}": one for number, one in enumerate(machines, 1)})
+        found = first_contact.judge({f"spark{number}": machine for number, machine in enumerate(machines, 1)})
         known = (
-            {(one.check, one.outcome, one.found) for one in usual} if name not in ("as assumed", "no machine") else ()
+            {(verdict.check, verdict.outcome, verdict.found) for verdict in usual}
+            if name not in ("as assumed", "no machine")
+            else ()
         )
-        told[name] = [one for one in found if (one.check, one.outcome, one.found) not in known]
+        told[name] = [verdict for verdict in found if (verdict.check, verdict.outcome, verdict.found) not in known]
     hold("first_contact", ((name, of_verdicts(found)) for name, found in told.items()))

@@ -61,11 +61,11 @@ def judged(answers: Mapping[str, Answer], known: dict[str, FabricFact] | None = 
 
 
 def outcomes(found: Judged) -> dict[str, tuple[str, str]]:
-    return {one.check: (one.outcome, one.cause) for one in found.verdicts}
+    return {verdict.check: (verdict.outcome, verdict.cause) for verdict in found.verdicts}
 
 
 def bad(found: Judged) -> list[Verdict]:
-    return [one for one in found.verdicts if one.outcome != "pass"]
+    return [verdict for verdict in found.verdicts if verdict.outcome != "pass"]
 
 
 PASSES = dict.fromkeys(("nccl_values", "nccl_transport", "nccl_halves", "nccl_rate"), ("pass", ""))
@@ -74,7 +74,7 @@ PASSES = dict.fromkeys(("nccl_values", "nccl_transport", "nccl_halves", "nccl_ra
 def test_a_healthy_pair_gives_no_alarm() -> None:
     found = judged(measured(22.3))
     assert outcomes(found) == PASSES
-    assert {one.hosts for one in found.verdicts} == {("spark1", "spark2")}
+    assert {verdict.hosts for verdict in found.verdicts} == {("spark1", "spark2")}
     (figures,) = found.figures
     assert (figures.transport, figures.halves, figures.version) == ("NET/IB", 2, "2.28.9")
     assert figures.sizes == (Size(2**32, 1000, 44.6, 22.3, 0),)
@@ -108,8 +108,8 @@ def test_what_is_found_in_every_output() -> None:
 
 
 def test_ranks_on_one_machine_say_nothing_of_the_fabric() -> None:
-    one = Results("", (Row(2**32, 1000, 208, 104),), 4, hosts=("x",) * 4)
-    (found,) = judge(nccl.from_text((one,), Log(evidence=("a", "b"))), PAIR, LIMITS).verdicts
+    result = Results("", (Row(2**32, 1000, 208, 104),), 4, hosts=("x",) * 4)
+    (found,) = judge(nccl.from_text((result,), Log(evidence=("a", "b"))), PAIR, LIMITS).verdicts
     assert found.found.startswith("a collective ran with 4 ranks on one machine: 104.00 GB/s with 4 GiB is the speed")
     assert (found.hosts, found.evidence, found.scope) == (("x",), ("a", "b"), "cluster")
 
@@ -140,13 +140,13 @@ def test_a_development_build_that_is_fast_is_no_alarm() -> None:
 @pytest.mark.parametrize(("machines", "name"), [(3, "nccl_ring_gbs"), (4, "nccl_large_ring_gbs")])
 def test_a_ring_has_a_limit_of_its_own(machines: int, name: str) -> None:
     assert outcomes(judged(measured(10.3, machines=machines), RINGS[machines])) == PASSES
-    (one,) = bad(judged(measured(6.0, machines=machines), RINGS[machines]))
-    assert (one.cause, one.limit) == ("nccl_slow", (LIMITS[name],))
+    (verdict,) = bad(judged(measured(6.0, machines=machines), RINGS[machines]))
+    assert (verdict.cause, verdict.limit) == ("nccl_slow", (LIMITS[name],))
 
 
 def test_two_neighbours_in_a_ring_are_a_pair() -> None:
-    (one,) = bad(judged(measured(12.0), RINGS[3]))
-    assert (one.outcome, one.limit[0].value) == ("fail", 21.875)
+    (verdict,) = bad(judged(measured(12.0), RINGS[3]))
+    assert (verdict.outcome, verdict.limit[0].value) == ("fail", 21.875)
 
 
 @pytest.mark.parametrize("machines", range(2, 9))
@@ -166,18 +166,18 @@ def test_a_run_that_ended_early_is_not_the_whole_one() -> None:
     """The first test has figures, and the second ended with an error."""
     answers = measured(22.3)
     ended = {**answers, "spark2": replace(answers["spark2"], rc=1, trouble="DistBackendError: NCCL error: timeout")}
-    (one,) = bad(judged(ended))
-    assert (one.check, one.outcome) == ("nccl_rate", "unknown")
-    assert "NCCL error: timeout" in one.found
+    (verdict,) = bad(judged(ended))
+    assert (verdict.check, verdict.outcome) == ("nccl_rate", "unknown")
+    assert "NCCL error: timeout" in verdict.found
     memlock = Log(via=("NET/IB",), trouble=("Call to ibv_reg_mr failed with error Cannot allocate memory",))
-    (one,) = bad(judged({**ended, "spark2": replace(ended["spark2"], log=memlock)}))
-    assert (one.outcome, one.cause, one.hosts) == ("fail", "memlock", ("spark2",))
+    (verdict,) = bad(judged({**ended, "spark2": replace(ended["spark2"], log=memlock)}))
+    assert (verdict.outcome, verdict.cause, verdict.hosts) == ("fail", "memlock", ("spark2",))
 
 
 def test_halves_that_are_counted_on_some_machines_only() -> None:
     answers = measured(22.3)
-    (one,) = bad(judged({**answers, "spark2": replace(answers["spark2"], moved={"a": -1, "b": 10**9})}))
-    assert (one.check, one.outcome, one.hosts) == ("nccl_halves", "unknown", ("spark2",))
+    (verdict,) = bad(judged({**answers, "spark2": replace(answers["spark2"], moved={"a": -1, "b": 10**9})}))
+    assert (verdict.check, verdict.outcome, verdict.hosts) == ("nccl_halves", "unknown", ("spark2",))
 
 
 def test_the_limits_of_a_rate_are_the_users() -> None:
@@ -192,8 +192,8 @@ def test_the_limits_of_a_rate_are_the_users() -> None:
         host: replace(fact, rails=tuple(replace(rail, link_gbps=100) for rail in fact.rails))
         for host, fact in PAIR.items()
     }
-    (one,) = bad(judge(from_ranks(measured(11.0), slower), slower, limits({"rate_gbps": 100})))
-    assert one.cause == "nccl_slow"
+    (verdict,) = bad(judge(from_ranks(measured(11.0), slower), slower, limits({"rate_gbps": 100})))
+    assert verdict.cause == "nccl_slow"
 
 
 def test_what_the_fabric_itself_explains() -> None:
@@ -205,8 +205,8 @@ def test_what_the_fabric_itself_explains() -> None:
     assert over() == "nccl_slow"
     assert over(link_gbps=100) == "link_100g"
     single = {host: replace(fact, rails=fact.rails[:1]) for host, fact in PAIR.items()}
-    (one,) = bad(judged(measured(11.5, halves={"a": 10**9}), single))
-    assert one.cause == "one_half_only"
+    (verdict,) = bad(judged(measured(11.5, halves={"a": 10**9}), single))
+    assert verdict.cause == "one_half_only"
 
 
 def test_the_share_of_four_halves() -> None:
@@ -219,7 +219,7 @@ def test_the_share_of_four_halves() -> None:
 def test_two_neighbours_in_a_ring_have_one_cable() -> None:
     (first, second, *_rest) = hosts = sorted(RINGS[3])
     found = replace(from_ranks(measured(22.3, halves={}), PAIR), hosts=(first, second))
-    found = replace(found, results=tuple(replace(one, hosts=found.hosts) for one in found.results))
+    found = replace(found, results=tuple(replace(result, hosts=found.hosts) for result in found.results))
     assert outcomes(judge(found, RINGS[3], LIMITS)) == PASSES
     three = replace(found, hosts=tuple(hosts))
     assert outcomes(judge(three, RINGS[3], LIMITS))["nccl_halves"] == ("fail", "one_half_only")
@@ -257,9 +257,9 @@ def test_sockets_where_they_are_planned() -> None:
 )
 def test_runs_without_a_figure(said: Log, trouble: str, known: dict[str, FabricFact], cause: str) -> None:
     answers = dict.fromkeys(("spark1", "spark2"), Answer(1, (), said, {}, trouble))
-    (one,) = judged(answers, known).verdicts
-    assert (one.outcome, one.cause) == ("fail" if cause else "unknown", cause)
-    assert trouble in one.found
+    (verdict,) = judged(answers, known).verdicts
+    assert (verdict.outcome, verdict.cause) == ("fail" if cause else "unknown", cause)
+    assert trouble in verdict.found
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_captures_that_somebody_has(fixtures: Path, name: str, causes: list[str]
     text = (fixtures / "nccl" / name).read_text()
     read = results.ours(text) if name.startswith("collectives") else [results.table(text)]
     found = judge(nccl.from_text(read, log.parse(text)), PAIR, LIMITS)
-    assert sorted({one.cause for one in found.verdicts if one.cause}) == causes
+    assert sorted({verdict.cause for verdict in found.verdicts if verdict.cause}) == causes
 
 
 @pytest.mark.parametrize(
@@ -289,16 +289,16 @@ def test_captures_that_somebody_has(fixtures: Path, name: str, causes: list[str]
 def test_captures_of_runs_that_failed(fixtures: Path, name: str, cause: str) -> None:
     text = (fixtures / f"nccl/collectives-{name}.txt").read_text()
     answers = dict.fromkeys(("spark1", "spark2"), Answer(1, (), log.parse(text), {}, "it failed"))
-    (one,) = judged(answers).verdicts
-    assert one.cause == cause
+    (verdict,) = judged(answers).verdicts
+    assert verdict.cause == cause
 
 
 def test_a_large_ring_that_connects_no_tree() -> None:
     said = Log(rings=True, trouble=("Call to ibv_modify_qp failed with 110",))
     hosts = [f"spark{number}" for number in range(1, 5)]
     for count, cause in ((4, "tree_on_ring"), (2, "gid_mismatch")):  # two of them are neighbours
-        (one,) = judged(dict.fromkeys(hosts[:count], Answer(1, (), said, {}, "")), RINGS[4]).verdicts
-        assert one.cause == cause
+        (verdict,) = judged(dict.fromkeys(hosts[:count], Answer(1, (), said, {}, "")), RINGS[4]).verdicts
+        assert verdict.cause == cause
 
 
 @pytest.mark.parametrize(
@@ -307,9 +307,9 @@ def test_a_large_ring_that_connects_no_tree() -> None:
 def test_what_stays_on_one_machine_is_called_what_it_is(via: str, words: str) -> None:
     text = f"a:1:2 [0] NCCL INFO Using network Socket\nChannel 00 : 0[0] -> 1[1] via {via}\n"
     found = judged(measured(28.0, text, halves={}, hosts=("a", "b")))
-    (one,) = bad(found)
-    assert one.cause == "single_rank_trap" and f"2 ranks on one machine over {words}: 28.00 GB/s" in one.found
-    assert lines(found.figures)[0].endswith(f", over {words}") and "ocket" not in one.found
+    (verdict,) = bad(found)
+    assert verdict.cause == "single_rank_trap" and f"2 ranks on one machine over {words}: 28.00 GB/s" in verdict.found
+    assert lines(found.figures)[0].endswith(f", over {words}") and "ocket" not in verdict.found
 
 
 def test_ranks_of_one_machine_hide_no_network() -> None:

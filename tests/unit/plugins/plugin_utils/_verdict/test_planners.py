@@ -55,10 +55,10 @@ def test_the_run_is_put_together_from_what_is_known_and_what_was_found():
     run = load(found["run"], "test")
     assert (run.cluster, run.topology, run.outcome, run.release) == ("spark1", "switch", "fail", planners.release())
     assert 60 <= run.seconds < 70
-    assert [one.host for one in run.machines] == list(HOSTS)
+    assert [machine.host for machine in run.machines] == list(HOSTS)
     assert run.machines[1].facts["torch"] == "2.11" and run.machines[1].facts["kernel"]
     # As the node is now, not as it was verified.
-    assert [(one.host, one.mtu) for one in run.links] == [("spark1", 1500)] * 2 + [("spark2", 1500)] * 2
+    assert [(link.host, link.mtu) for link in run.links] == [("spark1", 1500)] * 2 + [("spark2", 1500)] * 2
     assert run.services[0].options and run.services[0].hosts == HOSTS
     assert run.rdma[0].value == 13
     assert json.loads(found["json"]) == found["run"]
@@ -70,7 +70,7 @@ def test_a_cluster_keeps_its_name_where_its_head_does_not_answer():
     run = judged(
         info={"spark2": Info(preflight_inputs.as_node(nodes["spark2"]), preflight_inputs.fact("spark2", 1, 2))}
     )["run"]
-    assert (run["cluster"], [one["host"] for one in run["machines"]]) == ("spark1", ["spark2"])
+    assert (run["cluster"], [machine["host"] for machine in run["machines"]]) == ("spark1", ["spark2"])
 
 
 def test_what_failed_is_said_with_limit_and_remedy():
@@ -206,6 +206,6 @@ def test_a_first_run_that_was_broken_off_is_made_up_for_by_the_next_one(monkeypa
 
 def test_the_role_names_every_variable_that_is_judged():
     tasks = yaml.safe_load((planners.ROOT / "roles/verify/tasks/verdicts.yml").read_text())
-    (options,) = [one["sparkmatrix.cluster.plan"]["options"] for one in tasks if "sparkmatrix.cluster.plan" in one]
+    (options,) = [task["sparkmatrix.cluster.plan"]["options"] for task in tasks if "sparkmatrix.cluster.plan" in task]
     assert set(options) == {*planners.GATHERED, "playbook", "head", "limits"}
     assert all(options[name] == f"spark_found_{name}" for name in planners.JUDGES)

@@ -40,8 +40,8 @@ def run(*points, at="2026-11-22T08:00:00Z", service=SERVICE, machines=()):
 def judged(*points, earlier=(), now=None, **values):
     measured = [Measured(SERVICE, one, f"at {one.concurrency}", **values) for one in points]
     found = serving.judge(measured, earlier, now, LIMITS)
-    return {one.check: one for one in found if one.outcome != "pass"}, {
-        one.check for one in found if one.outcome == "pass"
+    return {verdict.check: verdict for verdict in found if verdict.outcome != "pass"}, {
+        verdict.check for verdict in found if verdict.outcome == "pass"
     }
 
 
@@ -164,7 +164,7 @@ def test_what_ended_early_is_not_measured():
 )
 def test_drafts(acceptance, outcome, cause):
     measured = [Measured(SERVICE, point(text=True, acceptance=acceptance), "at 1")]
-    found = next(one for one in serving.judge(measured, [], None, LIMITS) if one.check == "serving_drafts")
+    found = next(verdict for verdict in serving.judge(measured, [], None, LIMITS) if verdict.check == "serving_drafts")
     assert (found.outcome, found.cause) == (outcome, cause)
 
 
@@ -189,6 +189,6 @@ def test_a_run_like_the_last_one_is_never_a_regression(rates, low, spread):
 def test_a_service_that_does_not_answer_is_a_finding_and_ends_nothing_else():
     measured = [Measured(SERVICE, None, f"at {count}", silent="nothing listens there") for count in (1, 4)]
     found = serving.judge(measured, [], None, LIMITS)
-    assert {(one.outcome, one.cause, one.found) for one in found} == {
+    assert {(verdict.outcome, verdict.cause, verdict.found) for verdict in found} == {
         ("fail", "not_serving", "qwen3-8b: nothing listens there")
     }

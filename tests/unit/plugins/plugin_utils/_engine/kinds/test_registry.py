@@ -126,7 +126,7 @@ def test_nobody_else_compares_names_of_engines():
 
 
 def test_nodes_know_every_engine():
-    known = {one.package: one for one in engine_signs.ENGINES}
+    known = {signs.package: signs for signs in engine_signs.ENGINES}
     assert set(known) == {engine.distributions[0].replace("-", "_") for engine in ENGINES.values()}
     for engine in ENGINES.values():
         assert engine.short in known[engine.distributions[0].replace("-", "_")].comms
