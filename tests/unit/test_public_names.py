@@ -34,7 +34,7 @@ THERE = {
 def of_variable(name: str) -> str:
     hosts = inventory(1, **{name: 1})
     made = checks.run(checks.INVENTORY, context(hosts=hosts, variables=KNOWN))
-    return " ".join(str(finding) for finding in made if finding.rule == "unknown_variables")
+    return " ".join(str(finding) for finding in made if finding.rule == "renamed_variables")
 
 
 def of_tag(name: str) -> str:

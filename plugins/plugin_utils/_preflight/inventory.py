@@ -64,30 +64,41 @@ def check_addresses(context: Context) -> Iterator[Finding]:
             yield Finding(", ".join(hosts), f"ansible_host is {address} for {len(hosts)} machines")
 
 
+def check_renamed(context: Context) -> Iterator[Finding]:
+    for name, hosts in sorted(_hosts_by_name(context).items()):
+        if name in preflight_variables.RENAMED:
+            yield Finding(context.who(hosts), f"there is no variable {name}", preflight_variables.RENAMED[name])
+
+
 def check_unknown(context: Context) -> Iterator[Finding]:
     # A role without a specification documents nothing, so nothing can be said about its names.
     documented = {f"{variable.role}_" for variable in context.variables.values()}
     prefixes = tuple(prefix for prefix in preflight_variables.prefixes(context.layers) if prefix in documented)
-    given = {host: {*values, *context.broken.get(host, {})} for host, values in context.hosts.items()}
-    slips = preflight_variables.slips((name for names in given.values() for name in names), context.variables)
-    where: dict[str, list[str]] = defaultdict(list)
-    for host, names in given.items():
-        for name in names:
-            gone = name in slips or name in preflight_variables.RENAMED
-            if gone or (name.startswith(prefixes) and name not in context.variables):
-                where[name].append(host)
-    for name, hosts in sorted(where.items()):
-        hint = preflight_variables.RENAMED.get(name) or (f"Did you mean {slips[name]}?" if name in slips else "")
+    given = _hosts_by_name(context)
+    slips = preflight_variables.slips(given, context.variables)
+    for name, hosts in sorted(given.items()):
+        ours = name.startswith(prefixes) and name not in context.variables
+        if name in preflight_variables.RENAMED or not (ours or name in slips):
+            continue
+        hint = f"Did you mean {slips[name]}?" if name in slips else ""
         role = next((prefix for prefix in prefixes if name.startswith(prefix)), "")
         near = [known for known in context.variables if known.startswith(role)]
         hint = hint or spelling.did_you_mean(name, near, prefix=role)
         hint = hint or spelling.did_you_mean(name, context.variables, cutoff=0.75)
-        hint = hint or "See the README of the role for its variables"
         yield Finding(
-            context.who(h for h in context.hosts if h in hosts),
+            context.who(hosts),
             f"there is no variable {name}",
-            hint,
+            hint or "See the README of the role for its variables",
         )
+
+
+def _hosts_by_name(context: Context) -> dict[str, list[str]]:
+    """Which machines have a variable, also one whose template fails."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for host, values in context.hosts.items():
+        for name in {**values, **context.broken.get(host, {})}:
+            found[name].append(host)
+    return found
 
 
 def check_types(context: Context) -> Iterator[Finding]:
@@ -357,6 +368,7 @@ JUDGES: Mapping[str, Judge] = {
     "ranks": ranks.check_ranks,
     "rank_gaps": ranks.check_rank_gaps,
     "addresses": check_addresses,
+    "renamed_variables": check_renamed,
     "unknown_variables": check_unknown,
     "types": check_types,
     "fabric_plan": check_fabric_plan,

@@ -52,6 +52,13 @@ CHECKS = (
         fixed="one machine would be changed under two names at once",
     ),
     Rule(
+        "renamed_variables",
+        "A variable of an earlier release is gone",
+        "The run would do something else than the inventory asks for",
+        layers=ANY,
+        fixed="the run would do something else than the inventory asks for",
+    ),
+    Rule(
         "unknown_variables",
         "A variable with one of our prefixes does not exist, or a name is one letter away from one that does",
         "A misspelled variable changes nothing, silently",

@@ -7,18 +7,21 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import pathlib
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import calls, document
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import packages
 from ansible_collections.sparkmatrix.cluster.plugins.modules import node
 from module_runner import run_module
 
+ROOT = pathlib.Path(__file__).resolve().parents[5]
 KEEPS = ("diff",)  # what Ansible shows, and nobody reads
 
 
@@ -65,6 +68,34 @@ def test_the_module_carries_every_call() -> None:
         for name in one.names
     }
     assert carried == {place.partition(":")[0] for place in calls.CALLS.values()}
+
+
+def _tasks() -> Iterator[tuple[str, dict[str, Any]]]:
+    for folder in ("roles", "playbooks", "molecule"):
+        for path in sorted((ROOT / folder).rglob("*.yml")):
+            todo = [yaml.safe_load(path.read_text())] if "!" not in path.read_text() else []
+            while todo:
+                found = todo.pop()
+                todo += found.values() if isinstance(found, dict) else found if isinstance(found, list) else ()
+                task = found.get("sparkmatrix.cluster.node") if isinstance(found, dict) else None
+                if isinstance(task, dict) and isinstance(task.get("request", {}), dict):
+                    yield str(path.relative_to(ROOT)), task
+
+
+def test_tasks_ask_what_a_call_takes() -> None:
+    """Names of what a template fills in, and everything where there is none."""
+    wrong = []
+    for path, task in _tasks():
+        kind = next(iter(typing.get_type_hints(calls.function(task["call"])).values()))
+        request = {**task.get("request", {}), **task.get("secrets", {})}
+        try:
+            if "{{" not in json.dumps(request):
+                document.load(kind, request, spoken=True)
+            elif unknown := request.keys() - {item.name for item in fields(kind)}:
+                wrong.append((path, task["call"], sorted(unknown)))
+        except (TypeError, ValueError, SparkError) as exc:
+            wrong.append((path, task["call"], str(exc)))
+    assert wrong == []
 
 
 def test_a_call_that_does_not_exist_or_fit_is_refused() -> None:

@@ -256,6 +256,7 @@ FAULTS = {
     "rank_gaps": (both(no_facts, host("spark_rank", 7)), ALL),
     "ranks": (both(no_facts, host("spark_rank", 0)), ALL),
     "addresses": (host("ansible_host", "198.51.100.11"), ALL),
+    "renamed_variables": (host("gateway_state", "absent"), ALL),
     "unknown_variables": (host("fabric_mtuu", 1), ALL),
     "types": (host("fabric_mtu", "x"), ALL),
     "fabric_plan": (every("fabric_topology", "direct"), ALL),
