@@ -154,7 +154,8 @@ class Store:
 
     @property
     def exists(self) -> bool:
-        return self._path(STATE).exists()
+        """Not for whom may not look; ``Path.exists`` would raise."""
+        return os.path.exists(self._path(STATE))
 
     def verified(self) -> Verified | None:
         """None where there is none, or one of another release."""
