@@ -25,7 +25,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._metrics impor
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import templates
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric.addresses import network_of
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._firewall.port_filter import layer
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._metrics import alert_file, dashboards
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._metrics import dashboards
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.rule import FAIL, Alert, Rule
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import RULES
 
 ROLE = "observability"
 MANAGED = "Managed by sparkmatrix.cluster (role observability)."
@@ -146,7 +148,7 @@ def _node(settings: Settings, cluster: Cluster, host: str, tool: str) -> Node:
         return Node(files, units, filter=layer(OBSERVABILITY, ports) if ports else "")
     own = {
         f"{ETC_PROMETHEUS}/prometheus.yml": _yaml(prometheus(settings, cluster)),
-        f"{ETC_PROMETHEUS}/rules.yml": _yaml(alert_file.rules()),
+        f"{ETC_PROMETHEUS}/rules.yml": _yaml(_alerts()),
     }
     add(PROMETHEUS, *own.values(), etc=ETC_PROMETHEUS, address=LOOPBACK)
     ask = [f"http://{LOOPBACK}:{settings.prometheus_port}/-/ready"]
@@ -231,3 +233,26 @@ def _grafana(settings: Settings) -> dict[str, str]:
             for dashboard in dashboards.DASHBOARDS
         },
     }
+
+
+def _alerts() -> dict[str, Any]:
+    """What Prometheus warns of: the rules that have an expression, with their words."""
+    made = [dict(_alert(rule, alert)) for rule in RULES.values() for alert in rule.alerts]
+    return {"groups": [{"name": "sparkmatrix", "rules": made}]}
+
+
+def _alert(rule: Rule, alert: Alert) -> Iterator[tuple[str, Any]]:
+    yield "alert", rule.id
+    yield "expr", alert.expr
+    if alert.wait != "0s":
+        yield "for", alert.wait
+    severity = "critical" if (alert.severity or rule.severity) == FAIL else "warning"
+    yield "labels", {"severity": severity, **({"sign": alert.sign} if alert.sign else {})}
+    notes = {
+        "summary": f"{rule.title}: {alert.where}",
+        "why": rule.why,
+        "remedy": rule.remedy,
+        "otherwise": rule.otherwise,
+        "guide": "docs/troubleshooting.md",
+    }
+    yield "annotations", {name: text for name, text in notes.items() if text}
