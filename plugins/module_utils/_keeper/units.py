@@ -43,13 +43,13 @@ class Request:
 @dataclass
 class Units:
     """``descriptions``: files about the services of the units. ``services``: names of those that this node takes part
-    in; one that is alone has none. ``ray``: whether ranks of the service that was stopped are in this node's Ray."""
+    in; one that is alone has none. ``over_ray``: whether ranks of the service that was stopped are in this node's Ray."""
 
     changed: Flag = False
     units: list[Words] = field(default_factory=list)
     descriptions: list[Words] = field(default_factory=list)
     services: list[Words] = field(default_factory=list)
-    ray: Flag = False
+    over_ray: Flag = False
     diff: Diff = field(default_factory=list)
 
 
@@ -68,7 +68,7 @@ def ensure(request: Request, check: bool) -> Units:
         stop=Stop(stamp(time.time()), request.by, request.user) if request.by else None,
         check_mode=check,
     )
-    made.services, made.ray = [name for name in engine_names.instances() if name], ray
+    made.services, made.over_ray = [name for name in engine_names.instances() if name], ray
     return made
 
 

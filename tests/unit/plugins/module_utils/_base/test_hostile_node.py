@@ -34,7 +34,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import planner
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import planners as fabric
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._qos import planners as qos
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status import cluster
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status import cluster, collect
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import doctor
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import planners as verdict
 from engine_plans import PLAN
@@ -249,3 +249,9 @@ def test_a_lie_of_one_node_changes_nothing_for_the_others_and_is_told_with_its_h
             assert told == ([LIAR] if said else []), (lie, said)
             if not said:
                 assert [known[option][host] == read[option][host] for host in HOSTS if host != LIAR] == [True] * 2, lie
+
+
+@pytest.mark.parametrize("name", calls.CALLS)
+def test_the_summary_of_a_run_can_read_every_answer(name: str) -> None:
+    """It reads what layers registered, whichever call that was: no field means two things."""
+    document.load_known(collect.Told, sample(answer_type(name), ""))

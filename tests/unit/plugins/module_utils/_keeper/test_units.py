@@ -153,11 +153,11 @@ def test_nothing_is_stopped_where_the_description_is_damaged(monkeypatch):
 
     monkeypatch.setattr(engine_units, "bring", bring)
     result, failed = run_call("engine_units", {"kind": "keeper", "state": "absent", "keep": ["k"]})
-    assert (failed, result["ray"]) == (False, False)
+    assert (failed, result["over_ray"]) == (False, False)
     assert calls == [("keeper", "absent", ("k",))]
     stop = {"kind": "keeper", "state": "stopped", "service": "chat"}
     monkeypatch.setattr(engine_units, "over_ray", lambda service, _machine: service == "chat")
-    assert run_call("engine_units", stop)[0]["ray"]
+    assert run_call("engine_units", stop)[0]["over_ray"]
 
     def damaged(*_asked):
         raise SparkError("the description of the engine is damaged", "engine-chat.json")
