@@ -43,7 +43,7 @@ class Request:
 @dataclass
 class Units:
     """``descriptions``: files about the services of the units. ``services``: names of those that this node takes part
-    in; one that is alone has none. ``over_ray``: whether ranks of the service that was stopped are in this node's Ray."""
+    in; one that is alone has none. ``over_ray``: ranks of the service that was stopped are in this node's Ray."""
 
     changed: Flag = False
     units: list[Words] = field(default_factory=list)

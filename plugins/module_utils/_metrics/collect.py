@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import gpu, paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.exposition import Sample, text, write
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.gpu import Clocks
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
@@ -33,7 +34,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway impor
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import pulse
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status as keeper_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Entry, Store, seconds
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._metrics.exposition import Sample, text, write
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot import models
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import store as verdict_store
 

@@ -23,6 +23,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run_limited
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.document import one_of
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.exposition import Sample, text, write
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Word, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
@@ -34,7 +35,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.status import Fabric
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._metrics.exposition import Sample, text, write
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot import full
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot.snapshot import (
     Difference,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._metrics.exposition import Sample, text, write
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.exposition import Sample, text, write
 
 KNOWN = {"a_total": "Counts.", "b": "Is."}
 
