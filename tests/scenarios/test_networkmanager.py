@@ -133,7 +133,7 @@ def check() -> None:
     factory()
     expect("NetworkManager asks DHCP on the ports", networkmanager="managed managed", networkd="inactive", rules=RULES)
     before = {host: state(host) for host in HOSTS}
-    adopted = f"/etc/netplan/90-NM-{UUIDS[1]}.yaml: asks DHCP on an interface of the fabric"
+    adopted = f"/etc/netplan/90-NM-{UUIDS[1]}.yaml: asks DHCP at most, on interfaces of the fabric only"
     play("first", "playbooks/fabric.yml", says=adopted)
     expect_fabric("after the first run")
     boot_again()
