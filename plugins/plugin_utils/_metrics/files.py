@@ -39,7 +39,7 @@ ETC_PROMETHEUS = f"{paths.ETC}/prometheus"
 ETC_GRAFANA = f"{paths.ETC}/grafana"
 USER = "prometheus"  # made by Debian's packages
 # What a page may have at most: an engine that goes wild must not fill the head's memory.
-MOST = {"sample_limit": 50000, "label_limit": 200, "label_value_length_limit": 1000, "body_size_limit": "20MB"}
+SCRAPE_LIMITS = {"sample_limit": 50000, "label_limit": 200, "label_value_length_limit": 1000, "body_size_limit": "20MB"}
 # Without a digest another image may come tomorrow.
 _IMAGE = re.compile(r"[a-z0-9][a-z0-9._:/-]*@sha256:[0-9a-f]{64}")
 
@@ -195,7 +195,7 @@ def prometheus(settings: Settings, cluster: Cluster) -> dict[str, Any]:
         "global": {"scrape_interval": every, "evaluation_interval": every},
         "rule_files": ["rules.yml"],
         "scrape_configs": [
-            {"job_name": name, **MOST, "static_configs": targets} for name, targets in jobs.items() if targets
+            {"job_name": name, **SCRAPE_LIMITS, "static_configs": targets} for name, targets in jobs.items() if targets
         ],
     }
 

@@ -16,7 +16,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.login import Login
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen.commands import Commands
 
-MOST = 12  # lines
+MAX_LINES = 12  # lines
 _LABEL = 10
 
 # Playbooks that start or change what serves, so that there is something to look at afterwards.
@@ -103,7 +103,7 @@ class Run:
 
 
 def lines(run: Run) -> list[str]:
-    """At most :data:`MOST`."""
+    """At most :data:`MAX_LINES`."""
     found = [_heading(run)]
     if run.failed:
         found.append(_line("not on", f"{', '.join(run.failed)}: see the error above; run the playbook again"))

@@ -73,7 +73,7 @@ def test_the_module_carries_every_call() -> None:
 def _tasks() -> Iterator[tuple[str, dict[str, Any]]]:
     for folder in ("roles", "playbooks", "molecule"):
         for path in sorted((ROOT / folder).rglob("*.yml")):
-            todo = [yaml.safe_load(path.read_text())] if "!" not in path.read_text() else []
+            todo = [yaml.safe_load(path.read_text().replace("!unsafe", ""))]
             while todo:
                 found = todo.pop()
                 todo += found.values() if isinstance(found, dict) else found if isinstance(found, list) else ()
@@ -85,7 +85,9 @@ def _tasks() -> Iterator[tuple[str, dict[str, Any]]]:
 def test_tasks_ask_what_a_call_takes() -> None:
     """Names of what a template fills in, and everything where there is none."""
     wrong = []
-    for path, task in _tasks():
+    tasks = list(_tasks())
+    assert len({task["call"] for _path, task in tasks}) > 30
+    for path, task in tasks:
         kind = next(iter(typing.get_type_hints(calls.function(task["call"])).values()))
         request = {**task.get("request", {}), **task.get("secrets", {})}
         try:

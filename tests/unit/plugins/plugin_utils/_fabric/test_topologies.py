@@ -41,7 +41,6 @@ SCHEMA = json.loads((Path(__file__).parents[5] / "docs/fabric-fact.schema.json")
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 
 SWITCH3 = "spark1.0 spark2.0 spark3.0 @sw1"
-BOTH3 = "spark1.0 spark2.0 spark3.0 spark1.1 spark2.1 spark3.1 @"
 
 
 def texts(made: Plan) -> str:
