@@ -14,6 +14,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
     image_build,
+    loaders,
     memory_fit,
     memory_options,
     parallelism,
@@ -362,11 +363,11 @@ def _ways(job: Job, parallel: Parallel, budget: Memory, memory: Mapping[str, int
         yield f"{names['context']}: {budget.max_context}"
     if 0 < budget.max_concurrency < job.concurrency and fits(concurrency=budget.max_concurrency):
         yield f"{names['concurrency']}: {budget.max_concurrency}"
-    direct = {**job.options, option: memory_fit.DIRECT_LOADER}
-    if memory_fit.DIRECT_LOADER in kinds_base.values_of(job.engine, job.version, option) and _fits(
+    direct = {**job.options, option: loaders.DIRECT}
+    if loaders.DIRECT in kinds_base.values_of(job.engine, job.version, option) and _fits(
         replace(job, options=direct), parallel, memory
     ):
-        yield f"{names['options']}: {{{option}: {memory_fit.DIRECT_LOADER}}}"
+        yield f"{names['options']}: {{{option}: {loaders.DIRECT}}}"
 
 
 def _others(

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Memory, Parallel
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import loaders
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
 
 GIB = 1024**3
@@ -74,12 +75,6 @@ SEQUENCES = 64  # requests at once where nobody says: as many as the gateway let
 # CUDA graphs are captured for every batch up to the scheduler's limit, at most for 512 tokens: 1 GiB with a few
 # requests, 5.1 with vLLM's own limit (0.80 works as 0.758 then: spark-vllm-docker issue 396).
 GRAPHS, GRAPHS_PER_SEQUENCE, CAPTURED = GIB, GIB // 64, 256
-# Fast loaders keep buffers that vLLM counts as used. InstantTensor: 4.4 to 5.6 GiB in runs that differ in the loader
-# alone (MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks issue 204). fastsafetensors: fitted to spark-vllm-docker issue 396.
-LOADER_BYTES = {"instanttensor": int(4.5 * GIB), "fastsafetensors": 2 * GIB}
-# While loading, pages of the checkpoint and staging buffers come on top: 17 to 19 GiB for 90 GiB of weights (field).
-LOAD_SHARE, LOAD_MIN, LOAD_MAX = 0.20, 2 * GIB, 19 * GIB
-DIRECT_LOADER = "instanttensor"  # reads past the page cache (direct I/O), so only its buffers come on top
 
 
 @dataclass(frozen=True)
@@ -248,7 +243,7 @@ def overhead_of(
     activations += load.sequences * model.vocab_size * SAMPLER_BYTES
     graphs = 0 if eager else GRAPHS + (captured or min(load.sequences, CAPTURED)) * GRAPHS_PER_SEQUENCE
     rest = RUNTIME + graphs + NCCL_PER_NODES * math.ceil(math.log2(parallel.ranks))
-    return activations + rest + LOADER_BYTES.get(load.loader, 0), activations
+    return activations + rest + loaders.of(load.loader).kept, activations
 
 
 def fit(
@@ -288,8 +283,8 @@ def fit(
     available = min(left, asked or left)
     needed = kept.request(load.context) * load.concurrency
     host = OS_RESERVE + ENGINE_HOST + object_store + beside + takes.host
-    pages = 0 if load.loader == DIRECT_LOADER else int(min(LOAD_MAX, max(LOAD_MIN, LOAD_SHARE * own)))
-    load_peak = own + pages + LOADER_BYTES.get(load.loader, 0)
+    loader = loaders.of(load.loader)
+    load_peak = own + loader.pages(own) + loader.kept
     other = max(0, int(memory * other_share) - own - overhead) if other_share else left
     other = min(other, asked or other)
     short, long = (available, other) if load.context <= LONG_CONTEXT else (other, available)

@@ -145,6 +145,15 @@ OFFLOAD = Uncounted(
     "Leave it out; more nodes or a smaller quantization make room",
 )
 REDUNDANT = Uncounted("keeps copies of experts beside the weights that the plan counts", "Leave it out")
+# Without a limit it reads ahead what it can (its env-vars.md, 2026); with one the plan counts that.
+STREAMER = {
+    "load-format=runai_streamer": Uncounted(
+        "reads ahead as much of the files as there is memory, beside what is loaded already",
+        "Set model-loader-extra-config: {memory_limit: 5368709120}, or load-format: fastsafetensors",
+        unless="model-loader-extra-config.memory_limit",
+    )
+}
+STREAMED = {"model-loader-extra-config.memory_limit": Counted("host")}
 _TWICE = Uncounted("makes weights and cache twice as large as the plan counts", "Use bfloat16")
 WIDE = {"dtype=float32": _TWICE, "dtype=float": _TWICE}
 

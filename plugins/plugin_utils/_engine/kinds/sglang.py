@@ -17,6 +17,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.
     API_HOST,
     OFFLOAD,
     REDUNDANT,
+    STREAMED,
+    STREAMER,
     WIDE,
     Counted,
     Drafting,
@@ -123,6 +125,7 @@ _COUNTED = {
     "mm-preprocess-cache-size-mb": Counted("host", 1024**2),
     "cuda-graph-max-bs-decode": Counted("captured"),
     "cuda-graph-bs-decode": Counted("captured"),
+    **STREAMED,
 }
 _UNCOUNTED = {
     **dict.fromkeys(
@@ -138,6 +141,7 @@ _UNCOUNTED = {
     **dict.fromkeys(("cpu-offload-gb", "offload-group-size", "kt-weight-path", "kt-num-gpu-experts"), OFFLOAD),
     "ep-num-redundant-experts": REDUNDANT,
     **dict.fromkeys(("quantize-and-serve", "modelopt-quant"), _UNQUANTIZED),
+    **STREAMER,
     **WIDE,
 }
 

@@ -17,6 +17,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import (
     OFFLOAD,
     REDUNDANT,
+    STREAMED,
+    STREAMER,
     WIDE,
     Counted,
     Drafting,
@@ -158,6 +160,7 @@ kernel-config.enable_flashinfer_autotune kernel-config.linear_backend kernel-con
 limit-mm-per-prompt.* media-io-kwargs.video.fps media-io-kwargs.video.num_frames
 mm-processor-kwargs.fps mm-processor-kwargs.max_pixels mm-processor-kwargs.min_pixels mm-processor-kwargs.num_crops
 mm-processor-kwargs.num_frames
+model-loader-extra-config.concurrency model-loader-extra-config.memory_limit
 override-generation-config.max_new_tokens override-generation-config.min_p
 override-generation-config.repetition_penalty override-generation-config.temperature
 override-generation-config.top_k override-generation-config.top_p
@@ -208,6 +211,7 @@ _COUNTED = {
     "cudagraph-capture-sizes": _CAPTURED,
     "compilation-config.max_cudagraph_capture_size": _CAPTURED,
     "compilation-config.cudagraph_capture_sizes": _CAPTURED,
+    **STREAMED,
 }
 _UNCOUNTED = {
     "num-gpu-blocks-override": Uncounted(
@@ -222,6 +226,7 @@ _UNCOUNTED = {
     "safetensors-load-strategy=eager": Uncounted(
         "eager reads whole files into memory, beside what is loaded already", "Leave it out"
     ),
+    **STREAMER,
     **WIDE,
 }
 _WITHOUT_DRAFT = ("ngram", "[ngram]", "ngram_gpu", "suffix", "custom_class", "extract_hidden_states")

@@ -170,8 +170,11 @@ def test_a_cache_of_ones_own_is_what_the_plan_counts_with():
     assert "the options ask for a KV cache of 1.0 GiB" in too_small and "engine_context: " in too_small
 
 
+_STREAM = {"load-format": "runai_streamer", "model-loader-extra-config": {"memory_limit": 5 * GIB}}
 COUNTED = [
     # engine, options, part, GiB
+    ("vllm", _STREAM, "host", 5),
+    ("sglang", _STREAM, "host", 5),
     ("vllm", {"kv-offloading-size": 12}, "host", 12),
     ("vllm", {"mm-processor-cache-gb": "8", "mm-ipc-gpu-memory-gb": 2}, "host", 8),
     ("vllm", {"mm-ipc-gpu-memory-gb": 2}, "overhead", 2),
@@ -245,6 +248,8 @@ UNCOUNTED = [
     ("vllm", {"kv-transfer-config.kv_connector": "LMCacheConnectorV1"}, "kv-transfer-config", "offloading-size"),
     ("vllm", {"eplb-config": '{"num_redundant_experts": 8}'}, "eplb-config.num_redundant_experts", "copies of experts"),
     ("vllm", {"safetensors-load-strategy": "eager"}, "safetensors-load-strategy", "Leave it out"),
+    ("vllm", {"load-format": "runai_streamer"}, "load-format", "memory_limit"),
+    ("sglang", {"load-format": "runai_streamer"}, "load-format", "memory_limit"),
     ("vllm", {"dtype": "float32"}, "dtype", "bfloat16"),
     ("vllm", {"kv-offloading-size": "many"}, "kv-offloading-size", "has to be a number"),
     ("sglang", {"enable-hierarchical-cache": True}, "enable-hierarchical-cache", "hicache-size"),
