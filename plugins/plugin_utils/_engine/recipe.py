@@ -19,7 +19,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict i
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES, OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling, yaml_text
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import ATTENTIONS, Architecture, Draft
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import (
+    ATTENTIONS,
+    Architecture,
+    Draft,
+    Kept,
+)
 
 SHIPPED = Path(__file__).resolve().parents[3] / "roles/engine/files/recipes"
 DEVICES = ("gpu", "cpu")
@@ -138,7 +143,7 @@ class Recipe:
 
 # Parts of a recipe that are mappings of their own, by the type that the field has.
 _PARTS: dict[str, type[Any]] = {"Architecture": Architecture, "Draft | None": Draft}
-_LISTS: dict[str, type[Any]] = {"tuple[Patch, ...]": Patch, "tuple[Expected, ...]": Expected}
+_LISTS: dict[str, type[Any]] = {"tuple[Patch, ...]": Patch, "tuple[Expected, ...]": Expected, "tuple[Kept, ...]": Kept}
 _MAPPINGS: dict[str, type[Any]] = {"Mapping[str, RecipeSettings]": RecipeSettings}
 
 
@@ -313,6 +318,12 @@ def _judge(recipe: Recipe, where: str) -> Iterator[Finding]:
         ("architecture.head_dim", sizes.head_dim),
         ("architecture.shard_multiple", sizes.shard_multiple),
     ]
+    if sizes.attention == "listed" and not sizes.caches:
+        yield Finding(where, "architecture.caches is empty", "List what the layers keep")
+    for prefix, kept in (("architecture", sizes.caches), ("draft", recipe.draft.caches if recipe.draft else ())):
+        for count, one in enumerate(kept):
+            sized = ("layers", "values", "heads", "tokens", "align")
+            positive += [(f"{prefix}.caches[{count}].{name}", getattr(one, name)) for name in sized]
     if sizes.attention == "mla":
         positive.append(("architecture.kv_lora_rank", sizes.kv_lora_rank))
     if sizes.full_attention_layers:

@@ -160,8 +160,158 @@ def test_keys_of_an_indexer_are_kept_for_every_token(more, dim, layers, share):
     assert made.indexer_bytes == pytest.approx(132 * share)  # 128 values of eight bits, and a scale
 
 
-def test_a_cache_that_is_not_understood_is_said():
-    config = {"num_hidden_layers": 43, "num_attention_heads": 64, "num_key_value_heads": 1, "head_dim": 512}
-    with pytest.raises(SparkError, match="compress_ratios") as caught:
-        engine_model.from_config({**config, "hidden_size": 4096, "compress_ratios": [0, 0, 4, 128]})
+# What the models' own files say of their layers; sizes that decide nothing here are left out.
+DEEPSEEK_V4 = {  # DeepSeek-V4-Flash
+    "num_hidden_layers": 43,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 1,
+    "head_dim": 512,
+    "hidden_size": 4096,
+    "sliding_window": 128,
+    "index_head_dim": 128,
+    "compress_ratios": [0, 0, *[4, 128] * 20, 4, 0],  # the last one is its draft's
+}
+FLASH_NEXT = {  # Qwen3.8-Flash-Next
+    "text_config": {
+        **QWEN_NEXT["text_config"],
+        "num_hidden_layers": 48,
+        "hidden_size": 2560,
+        "num_attention_heads": 24,
+        "linear_num_value_heads": 48,
+        "indexer_head_dim": 128,
+        "indexer_compress_ratio": 4,
+        "hc_count": 4,
+        "ple_layer_ids": [2],
+        "ple_conv_kernel_size": 4,
+        "ngram_size": 3,
+    }
+}
+GLM_FLASH = {  # GLM-5.3-Flash
+    "text_config": {
+        "num_hidden_layers": 45,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 64,
+        "hidden_size": 4096,
+        "kv_lora_rank": 512,
+        "qk_rope_head_dim": 0,
+        "v_head_dim": 256,
+        "index_head_dim": 128,
+        "index_kpool": 16,
+        "layer_types": (["linear_attention"] * 3 + ["deepseek_sparse_attention"]) * 11 + ["linear_attention"],
+        "indexer_types": ["full"] * 45,
+        "linear_attn_config": {"num_heads": 64, "head_dim": 128, "short_conv_kernel_size": 4},
+    }
+}
+MIMO = {  # MiMo-V2-Flash
+    "num_hidden_layers": 48,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 4,
+    "hidden_size": 4096,
+    "head_dim": 192,
+    "v_head_dim": 128,
+    "swa_num_key_value_heads": 8,
+    "swa_head_dim": 192,
+    "swa_v_head_dim": 128,
+    "sliding_window": 128,
+    "hybrid_layer_pattern": [0, *[1, 1, 1, 1, 0] * 9, 1, 0],
+}
+INKLING = {  # as Inkling's
+    "num_hidden_layers": 66,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "hidden_size": 6144,
+    "swa_num_key_value_heads": 16,
+    "swa_head_dim": 128,
+    "sliding_window_size": 512,
+    "conv_kernel_size": 4,
+    "local_layer_ids": [number for number in range(66) if (number + 1) % 6],
+}
+
+
+def test_layers_that_keep_compressed_tokens():
+    made = engine_model.from_config(DEEPSEEK_V4)
+    assert (made.attention, made.growing_layers) == ("listed", 0)
+    assert [(one.layers, one.values, one.tokens, one.window) for one in made.caches[:4]] == [
+        (21, 584, 4, 0),
+        (20, 584, 128, 0),
+        (21, 132, 4, 0),
+        (43, 584, 1, 128),
+    ]
+    # V4.1: four layers keep for all.
+    ratios = {"compress_ratios": [0, 0, *[2] * 6, *[1] * 32, 0], "kv_source_layer_ids": [2, 8, 14, 20]}
+    later = engine_model.from_config({"text_config": {**DEEPSEEK_V4, **ratios, "num_hidden_layers": 40}})
+    assert [(one.layers, one.tokens, one.window, one.once) for one in later.caches] == [
+        (40, 1, 128, 0),
+        (3, 1, 0, 0),
+        (3, 1, 0, 0),
+        (1, 2, 0, 0),
+        (1, 2, 0, 0),
+        (1, 1, 0, 8),
+    ]
+
+
+def test_hybrid_models_whose_layers_choose_what_they_attend_to():
+    qwen = engine_model.from_config(FLASH_NEXT)
+    assert (qwen.full_attention_layers, qwen.linear_layers) == (12, 36)
+    keys, ring, grams = qwen.caches
+    assert (keys.layers, keys.values, keys.tokens, ring.once) == (12, 128, 4, 4)
+    assert (grams.layers, grams.values, grams.once, grams.state) == (1, 4 * 2560, 9, True)
+    glm = engine_model.from_config(GLM_FLASH)
+    assert (glm.attention, glm.full_attention_layers, glm.linear_layers, glm.indexer_bytes) == ("mla", 11, 34, 0)
+    assert (glm.linear_key_heads, glm.linear_value_heads, glm.linear_key_head_dim) == (64, 64, 128)
+    assert [(one.layers, one.values, one.tokens, one.once) for one in glm.caches] == [
+        (11, 132, 16, 0),
+        (11, 256, 1, 16),
+    ]
+
+
+def test_keys_and_values_of_two_widths_and_heads_that_differ_between_layers():
+    mimo = engine_model.from_config(MIMO)
+    assert [(one.layers, one.heads, one.values, one.window) for one in mimo.caches] == [
+        (11, 4, 320, 0),
+        (37, 8, 320, 128),
+    ]
+    inkling = engine_model.from_config(INKLING)
+    assert [(one.layers, one.heads, one.values, one.window) for one in inkling.caches] == [
+        (11, 8, 256, 0),
+        (55, 16, 256, 512),
+        (11, 8, 2048, 4),
+        (55, 16, 1024, 4),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("more", "slide"),
+    [
+        ({"sliding_window_pattern": 6}, 67),
+        ({"sliding_window_pattern": [128, 128, 128, 0]}, 60),
+        ({"model_type": "mistral"}, 80),
+        ({"use_sliding_window": False}, 0),
+    ],
+)
+def test_a_window_without_kinds_of_layers(more, slide):
+    assert engine_model.from_config({**LLAMA, "sliding_window": 128, **more}).sliding_layers == slide
+
+
+def test_kinds_of_layers_may_go_on_into_the_draft():
+    assert engine_model.from_config({**GPT_OSS, "num_hidden_layers": 3}).sliding_layers == 2
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ({"compress_ratios": [0, 0, 4, 128]}, "compress_ratios"),
+        ({"compress_ratios": [8] * 80, "head_dim": 512}, "compress_ratios"),
+        ({"sliding_window": 4096}, "does not say of which layers"),
+        ({"layer_types": ["full_attention", "conv"] * 40}, "conv"),
+        ({"attention_chunk_size": 8192}, "attention_chunk_size"),
+        ({"num_kv_shared_layers": 20}, "num_kv_shared_layers"),
+        ({"layer_types": ["full_attention", "linear_attention"] * 40}, "linear layers"),
+        ({"global_layer_kinds": 1, "hybrid_layer_kinds": [1]}, "hybrid_layer_kinds"),
+    ],
+)
+def test_a_family_that_is_not_understood_is_said(more, named):
+    with pytest.raises(SparkError, match=named) as caught:
+        engine_model.from_config({**LLAMA, **more})
     assert "Write the architecture into the recipe" in caught.value.remedy
