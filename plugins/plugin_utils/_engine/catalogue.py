@@ -14,7 +14,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import KINDS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 
@@ -86,7 +86,7 @@ class Entry:
             f"memory of each Spark: {self.verdict}, {self.spare_gib:.0f} GiB to spare",
             *(["its licence has to be accepted on Hugging Face before"] if recipe.gated else []),
             *(
-                f"{item.tokens_per_second:g} tokens/s with {ENGINES[item.engine].label}, {item.streams} stream(s),"
+                f"{item.tokens_per_second:g} tokens/s with {KINDS[item.engine].label}, {item.streams} stream(s),"
                 f" {item.nodes} Spark(s): {item.source}"
                 for item in recipe.expected
             ),

@@ -33,16 +33,15 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job im
     share_of_node,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES, KINDS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import WHERE
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import MAX_PORT, MIN_PORT, Recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import systemd_quoting
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.secret_names import looks_secret
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 
 GIB = memory_fit.GIB
 _CUDA_12 = re.compile(r"(?i)(?<![a-z0-9])cu(?:da)?[-_]?12(?![0-9]{2}|[0-9]?[a-z])")
-MIN_PORT, MAX_PORT = 1024, 65535
 MAX_FREE_GIB = 122  # all that a Spark has
 
 # Of the fabric's variables those that a service may set to another value.
@@ -170,7 +169,7 @@ def _no_rdma(asked: Asked) -> Iterator[Finding]:
 def _words(asked: Asked) -> Iterator[Finding]:
     settings, names = asked.settings, asked.names
     for where, value, allowed in (
-        (names["engine"], asked.engine, tuple(ENGINES)),
+        (names["engine"], asked.engine, tuple(KINDS)),
         (names["launch"], settings.launch, LAUNCHES),
         (names["runtime"], settings.runtime, ("", "venv", "container")),
         (names["profile"], settings.profile, ("", *PROFILES)),

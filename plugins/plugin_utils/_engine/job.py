@@ -22,7 +22,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.image_build import Build
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import Engine
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import KINDS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Draft, Weights
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.ray import OBJECT_STORE
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import (
@@ -230,7 +230,7 @@ def make_job(
     name: str,
     shape: tuple[Architecture, Weights | None] | None,
 ) -> Job:
-    engine = ENGINES[name]
+    engine = KINDS[name]
     recipe_settings = recipe.settings(name) or RecipeSettings()
     profile = PROFILES.get(settings.profile)
     of_profile = dict(engine.profile_options.get(settings.profile, {}))

@@ -18,12 +18,18 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import quoted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES, OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling, yaml_text
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import own_command
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES, KINDS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import (
     ATTENTIONS,
     Architecture,
     Draft,
     Kept,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.own_command import (
+    HostMount,
+    OwnBuild,
+    OwnCommand,
 )
 
 SHIPPED = Path(__file__).resolve().parents[3] / "roles/engine/files/recipes"
@@ -32,8 +38,13 @@ RUNTIMES = ("", "venv", "container")
 METHODS = ("draft_model", "eagle3", "mtp", "dflash", "dspark")
 WITHIN = ("mtp", "dspark")  # may be layers of the model itself
 EXAMPLES = "See an example in roles/engine/files/recipes"
+UNKNOWN = Architecture(layers=0, attention_heads=0, kv_heads=0, head_dim=0)
+SIZES = ("architecture", "weights_gb", "context", "concurrency")  # that a plan of a known engine is computed from
+OF_COMMAND = ("command", "worker", "entrypoint", "build", "mounts", "health", "port")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PATH = re.compile(r"(/[\w./?=&%-]*)?", re.ASCII)
+MIN_PORT, MAX_PORT = 1024, 65535
 # What becomes a word of a command: no option, no address, no second line.
 _PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]*\])?==[0-9][A-Za-z0-9.!+_-]*( *;[ -~]*)?")
 _PLAIN: dict[str, tuple[re.Pattern[str], str]] = {
@@ -86,10 +97,11 @@ class Recipe:
 
     name: str
     model: str  # name on Hugging Face, or an absolute path that exists on every node
-    architecture: Architecture
-    weights_gb: float  # sum of the tensor files, 10^9 bytes
-    context: int  # tokens of one request, prompt and answer
-    concurrency: int  # requests of full length at the same time that must fit
+    # These four are needed where the engine is known; of a recipe with a command of its own they may be.
+    architecture: Architecture = UNKNOWN
+    weights_gb: float = 0.0  # sum of the tensor files, 10^9 bytes
+    context: int = 0  # tokens of one request, prompt and answer
+    concurrency: int = 0  # requests of full length at the same time that must fit
     description: str = ""
     task: str = "generate"  # what clients ask for, and the probe: tokens, or vectors (embed)
     engine: str = "vllm"  # the engine that options and environment are for
@@ -121,6 +133,15 @@ class Recipe:
     hazards: tuple[str, ...] = ()
     expected: tuple[Expected, ...] = ()
     sources: tuple[str, ...] = ()
+    # Where the engine is `command`: run as it is written, with the places @rank@ @nodes@ @head@ @address@ @interface@
+    # @host@ @port@ @rendezvous_port@ @model@ @served@ filled in words, script, environment and mounts.
+    command: OwnCommand | None = None  # of every rank
+    worker: OwnCommand | None = None  # of all ranks but the head's, where it is another
+    entrypoint: bool = False  # the words are given to the image's own entrypoint
+    build: OwnBuild | None = None
+    mounts: tuple[HostMount, ...] = ()
+    health: str = "/health"  # path that answers once it is ready; empty: its port is enough
+    port: int = 0  # of the API, where the command does not take @port@
 
     @property
     def files_gb(self) -> float:
@@ -142,8 +163,18 @@ class Recipe:
 
 
 # Parts of a recipe that are mappings of their own, by the type that the field has.
-_PARTS: dict[str, type[Any]] = {"Architecture": Architecture, "Draft | None": Draft}
-_LISTS: dict[str, type[Any]] = {"tuple[Patch, ...]": Patch, "tuple[Expected, ...]": Expected, "tuple[Kept, ...]": Kept}
+_PARTS: dict[str, type[Any]] = {
+    "Architecture": Architecture,
+    "Draft | None": Draft,
+    "OwnCommand | None": OwnCommand,
+    "OwnBuild | None": OwnBuild,
+}
+_LISTS: dict[str, type[Any]] = {
+    "tuple[Patch, ...]": Patch,
+    "tuple[Expected, ...]": Expected,
+    "tuple[HostMount, ...]": HostMount,
+    "tuple[Kept, ...]": Kept,
+}
 _MAPPINGS: dict[str, type[Any]] = {"Mapping[str, RecipeSettings]": RecipeSettings}
 
 
@@ -235,11 +266,15 @@ def _check(cls: type[Any], document: Any, where: str, prefix: str = "") -> Itera
     known = {item.name: item for item in fields(cls)}
     for key in document:
         if key not in known:
+            if cls is Recipe and key in own_command.NOT_GIVEN:
+                yield Finding(where, f"{key} is given to no rank: {own_command.NOT_GIVEN[key]}", "Take it out")
+                continue
             hint = _hint(str(key), list(known))
             yield Finding(where, f"unknown key {prefix}{key}", f"{hint}Known keys: {', '.join(known)}")
+    opaque = cls is not Recipe or _opaque(document.get("engine"))
     for name, item in known.items():
         if name not in document:
-            if item.default is MISSING and item.default_factory is MISSING:
+            if (item.default is MISSING and item.default_factory is MISSING) or (not opaque and name in SIZES):
                 yield Finding(where, f"{prefix}{name} is missing", "Add it; docs/recipes.md explains each key")
             continue
         value, kind = document[name], str(item.type)
@@ -256,6 +291,10 @@ def _check(cls: type[Any], document: Any, where: str, prefix: str = "") -> Itera
             complaint = _complaint(kind, value)
             if complaint:
                 yield Finding(where, f"{prefix}{name} is {_kind(value)}", f"It has to be {complaint}")
+
+
+def _opaque(engine: Any) -> bool:
+    return isinstance(engine, str) and engine in KINDS and KINDS[engine].opaque
 
 
 def _complaint(kind: str, value: Any) -> str:
@@ -290,13 +329,13 @@ def _judge(recipe: Recipe, where: str) -> Iterator[Finding]:
             where, f"the name {recipe.name!r} is no plain word", "Use small letters, digits, '.', '_' and '-'"
         )
     words: list[tuple[str, str, Iterable[str]]] = [
-        ("engine", recipe.engine, ENGINES),
+        ("engine", recipe.engine, KINDS),
         ("task", recipe.task, api_paths.PROBED),
         ("device", recipe.device, DEVICES),
         ("runtime", recipe.runtime, RUNTIMES),
         ("architecture.attention", sizes.attention, ATTENTIONS),
         *((f"engines.{name}", name, ENGINES) for name in recipe.engines),
-        *((f"expected[{number}].engine", item.engine, ENGINES) for number, item in enumerate(recipe.expected)),
+        *((f"expected[{number}].engine", item.engine, KINDS) for number, item in enumerate(recipe.expected)),
     ]
     if recipe.draft:
         words.append(("draft.method", recipe.draft.method, METHODS))
@@ -307,6 +346,60 @@ def _judge(recipe: Recipe, where: str) -> Iterator[Finding]:
     for name, value, allowed in words:
         if value not in allowed:
             yield Finding(where, f"{name} is {value!r}", f"Choose one of: {', '.join(filter(None, allowed))}")
+    yield from _judge_command(recipe, where)
+    if sizes != UNKNOWN or not _opaque(recipe.engine):
+        yield from _judge_sizes(recipe, where)
+    yield from _judge_numbers(recipe, where)
+    yield from _judge_words(recipe, where)
+    for name in recipe.environment:
+        if not _VARIABLE.fullmatch(name):
+            yield Finding(where, f"{name!r} in environment is no name of a variable", "Correct it")
+    for requirement in (*recipe.requirements, *(one for item in recipe.engines.values() for one in item.requirements)):
+        if not _PINNED.fullmatch(requirement):
+            yield Finding(where, f"the requirement {quoted(requirement)} is not pinned", "Write name==version")
+
+
+def _judge_command(recipe: Recipe, where: str) -> Iterator[Finding]:
+    """Of an engine that is known: none of its keys."""
+    if not _opaque(recipe.engine):
+        usual = {item.name: item.default for item in fields(Recipe)}
+        for key in OF_COMMAND:
+            if getattr(recipe, key) != usual[key]:
+                yield Finding(
+                    where, f"{key} is set, and the engine is {recipe.engine}", "Leave it out: it is for engine: command"
+                )
+        return
+    if recipe.command is None:
+        yield Finding(
+            where, "command is missing", "Write words or a script (docs/recipes.md, Your own image and command)"
+        )
+    for key, command in (("command", recipe.command), ("worker", recipe.worker)):
+        if command:
+            yield from own_command.judge(where, command, key)
+        if command and command.script and recipe.entrypoint:
+            yield Finding(where, f"entrypoint is for words, and {key} is a script", "Set entrypoint: false")
+    if not recipe.image and not (recipe.build and recipe.build.dockerfile):
+        yield Finding(where, "there is neither an image nor a dockerfile to build one", "Name an image, best by digest")
+    if recipe.build and not (recipe.build.dockerfile or recipe.build.mods):
+        yield Finding(where, "build has neither dockerfile nor mods", "Name one, or leave it out")
+    for key in ("options", "requirements", "engines"):
+        if getattr(recipe, key):
+            yield Finding(
+                where, f"{key} is set, and nobody would read it", "Write it into the words or the script of command"
+            )
+    for name, value in recipe.environment.items():
+        yield from own_command.judge_places(where, value, f"environment.{name}")
+    yield from own_command.judge_mounts(where, recipe.mounts)
+    if not _PATH.fullmatch(recipe.health):
+        yield Finding(
+            where, f"health is {quoted(recipe.health)}", "Write a path such as /health, or '' where there is none"
+        )
+    if recipe.port and not MIN_PORT <= recipe.port <= MAX_PORT:
+        yield Finding(where, f"port is {recipe.port}", f"Use {MIN_PORT} to {MAX_PORT}, or let the command take @port@")
+
+
+def _judge_sizes(recipe: Recipe, where: str) -> Iterator[Finding]:
+    sizes = recipe.architecture
     positive: list[tuple[str, float]] = [
         ("weights_gb", recipe.weights_gb),
         ("context", recipe.context),
@@ -334,14 +427,6 @@ def _judge(recipe: Recipe, where: str) -> Iterator[Finding]:
     for name, number in positive:
         if number <= 0:
             yield Finding(where, f"{name} is {number}", "It has to be larger than 0")
-    yield from _judge_numbers(recipe, where)
-    yield from _judge_words(recipe, where)
-    for name in recipe.environment:
-        if not _VARIABLE.fullmatch(name):
-            yield Finding(where, f"{name!r} in environment is no name of a variable", "Correct it")
-    for requirement in (*recipe.requirements, *(one for item in recipe.engines.values() for one in item.requirements)):
-        if not _PINNED.fullmatch(requirement):
-            yield Finding(where, f"the requirement {quoted(requirement)} is not pinned", "Write name==version")
 
 
 def _judge_words(recipe: Recipe, where: str) -> Iterator[Finding]:
@@ -393,15 +478,19 @@ def schema() -> dict[str, Any]:
     """The JSON schema of a recipe file, for editors; :func:`parse` checks more. Written to docs/recipe.schema.json."""
     made = _schema_of(Recipe)
     made["required"].remove("name")  # comes from the file's name
-    made["properties"]["engine"]["enum"] = list(ENGINES)
+    made["properties"]["engine"]["enum"] = list(KINDS)
     made["properties"]["task"]["enum"] = list(api_paths.PROBED)
     made["properties"]["device"]["enum"] = list(DEVICES)
     made["properties"]["runtime"]["enum"] = list(RUNTIMES)
     made["properties"]["engines"]["propertyNames"] = {"enum": list(ENGINES)}
+    own = {"enum": [name for name, engine in KINDS.items() if engine.opaque]}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Recipe of sparkmatrix.cluster",
         **made,
+        "if": {"properties": {"engine": own}, "required": ["engine"]},
+        "then": {"required": ["command"]},
+        "else": {"required": list(SIZES)},
     }
 
 

@@ -22,7 +22,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
     option_tables,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Job
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import KINDS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.memory_fit import gib
 
 NOTHING = "This recipe brings: no image; no packages; no host files; no outside addresses; no remote code"
@@ -145,7 +145,7 @@ def _speed(head: ServicePlan) -> list[str]:
     if not shown:
         return [f"Speed: {band} tokens/s for one stream by the estimate (docs/engine.md)"] if band else []
     figures = " or ".join(f"{figure.tokens_per_second:g}" for figure in shown)
-    engine = "" if shown[0].engine == own else f" with {ENGINES[shown[0].engine].label}"
+    engine = "" if shown[0].engine == own else f" with {KINDS[shown[0].engine].label}"
     who = "measured by this project" if all(figure.measured_here for figure in shown) else "reported by others"
     text = f"Speed: {figures} tokens/s for one stream{engine} {who}{f', {band} by the estimate' if band else ''}"
     return [f"{text} (source: {'; '.join(figure.source for figure in shown)})"]
@@ -173,7 +173,7 @@ def _details(job: Job, head: ServicePlan) -> list[str]:
     lines = [f"Addresses: {nodes}", head.parallel.reason, f"Memory per node: {head.memory.sentence}"]
     lines += [line for line in (head.memory.room, head.memory.at_once) if line]
     lines += [
-        f"{item.tokens_per_second:g} tokens/s with {item.streams} stream(s) on {ENGINES[item.engine].label}:"
+        f"{item.tokens_per_second:g} tokens/s with {item.streams} stream(s) on {KINDS[item.engine].label}:"
         f" {'measured by this project' if item.measured_here else 'reported, not repeated here'} ({item.source})"
         for item in head.expectation.published
     ]

@@ -39,7 +39,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.checks import Check
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import KINDS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import (
@@ -348,7 +348,7 @@ def _ports_of_others(service: Service, services: Sequence[Service]) -> dict[int,
     for other in services:
         if other is not service and len(other.entry.hosts) > 1:
             settings = other.settings
-            engine = ENGINES.get(settings.engine or other.recipe.engine)
+            engine = KINDS.get(settings.engine or other.recipe.engine)
             if engine and engine.replica_port:
                 found[engine.replica_port] = f"of {engine.label}'s data parallel ranks"
             found |= {
@@ -377,7 +377,7 @@ def _part_of_a_node(together: Together) -> Iterator[Finding]:
         first = one.first
         others = {host for other in together.planned if other is not one for host in other.service.entry.hosts}
         crowded = not others.isdisjoint(one.plans)
-        if crowded and ENGINES[first.engine.name].share_of_free and not first.memory.cache_tokens:
+        if crowded and KINDS[first.engine.name].share_of_free and not first.memory.cache_tokens:
             yield Finding(
                 f"{WHERE} {one.name}",
                 f"{first.engine.name} takes a share of what is free when it starts, and its cache can be limited in"
@@ -497,7 +497,7 @@ def _unknown(plans: Sequence[ServicePlan]) -> tuple[Unknown, ...]:
     """Engines that have to tell themselves what they know, each once."""
     made: dict[str, Unknown] = {}
     for plan in plans:
-        kind, place = ENGINES[plan.engine.name], plan.image if plan.contained else plan.venv.path
+        kind, place = KINDS[plan.engine.name], plan.image if plan.contained else plan.venv.path
         if plan.engine.runs_here and option_tables.load(kind.name, plan.engine.version) is None:
             made[place] = Unknown(
                 place, plan.contained, tuple(kind.distributions), tuple(kind.help_words), plan.container.gpus

@@ -12,7 +12,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.version import Answer
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import KINDS
 
 
 def judge(plans: Mapping[str, NodePlan], told: Mapping[str, Mapping[str, Answer]]) -> list[Finding]:
@@ -30,7 +30,7 @@ def judge(plans: Mapping[str, NodePlan], told: Mapping[str, Mapping[str, Answer]
 
 
 def _judge(service: ServicePlan, place: str, answer: Answer) -> Iterator[Finding]:
-    engine, version = ENGINES[service.engine.name], answer.version
+    engine, version = KINDS[service.engine.name], answer.version
     words, known = service.engine.command.options, frozenset(answer.options)
     if not version:
         yield Finding(

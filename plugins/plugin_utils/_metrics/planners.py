@@ -11,7 +11,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner, judged
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import KINDS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._metrics import files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._metrics.files import Cluster, Service, Settings
 
@@ -30,7 +30,7 @@ def made(options: Options) -> dict[str, Any]:
             heads[offer.name].engine,
             offer.host,
             offer.port,
-            ENGINES[heads[offer.name].engine].metrics,
+            KINDS[heads[offer.name].engine].metrics,
         )
         for offer in plans[head].services
         if offer.name in heads

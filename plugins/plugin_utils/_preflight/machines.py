@@ -14,7 +14,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import listeners
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Node
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import early
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import KINDS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import reached
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
     GIB,
@@ -378,7 +378,7 @@ def _lock(context: Context, host: str) -> tuple[str, str] | None:
         recipe, settings = service.recipe, service.settings
         name = settings.engine or recipe.engine
         own = recipe.settings(name)
-        if name in ENGINES and (settings.runtime or recipe.runtime or ENGINES[name].runtime) == "venv":
+        if name in KINDS and (settings.runtime or recipe.runtime or KINDS[name].runtime) == "venv":
             for requirement in (*settings.requirements, *(own.requirements if own else ())):
                 path = LOCKS / f"{requirement.replace('==', '-')}.txt"
                 if path.is_file() and (made := LOCKED_FOR.search(path.read_text(encoding="utf-8"))):

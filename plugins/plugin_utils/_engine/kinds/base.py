@@ -171,6 +171,7 @@ class Engine(ABC):
     starter: str  # the module or program that serves, beside ``… serve``
     distributions: Sequence[str]  # on PyPI, that bring it
     image: str  # used where neither recipe nor user names one
+    opaque = False  # a recipe's own command: nothing is known of its options and its memory
     runtime = "container"  # unless told otherwise
     prefix: str  # of its environment variables
     planned: Mapping[str, str]  # options that the plan sets itself, and what a user sets instead ({option})

@@ -4,7 +4,14 @@
 
 from __future__ import annotations
 
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import sglang, tensorrt_llm, vllm
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import (
+    command,
+    sglang,
+    tensorrt_llm,
+    vllm,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import Engine
 
+# Of which options and memory are known.
 ENGINES: dict[str, Engine] = {engine.name: engine for engine in (vllm.ENGINE, sglang.ENGINE, tensorrt_llm.ENGINE)}
+KINDS: dict[str, Engine] = {**ENGINES, command.ENGINE.name: command.ENGINE}  # that a recipe may name

@@ -19,7 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image as engine_image
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan, ServicePlan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import templates
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import KINDS
 
 # Of the service user; the job has its own.
 _DROPPED = frozenset({"HOME", "RAY_AUTH_TOKEN_PATH", "VLLM_CONFIG_ROOT"})
@@ -72,7 +72,7 @@ def script(plans: Mapping[str, NodePlan], assumed: Sequence[str] = ()) -> str:
     job = Job(
         title=f"{first.recipe}: {first.engine.name} on {len(ordered)} node(s)",
         name=_JOB_NAME.sub("-", first.recipe),
-        key_variable=ENGINES[first.engine.name].key_variable,
+        key_variable=KINDS[first.engine.name].key_variable,
         ray=_ray(head, len(ordered)) if head.ray.needed else None,
         container=_container(first),
         mpi="--mpi=pmix " if mpi else "",

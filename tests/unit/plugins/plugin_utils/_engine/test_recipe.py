@@ -26,6 +26,85 @@ def sizes(**values):
     return changed(architecture={**SMALL["architecture"], **values})
 
 
+OWN = {
+    "model": "someone/small",
+    "engine": "command",
+    "image": "example.org/engine:1.0",
+    "command": {"words": ["serve", "@model@", "--rank", "@rank@", "--port", "@port@"]},
+}
+MOUNT = {"source": "/srv/models/x", "target": "/models", "why": "the model"}
+
+
+def own(**values):
+    return {**OWN, **values}
+
+
+def test_a_command_needs_no_sizes():
+    recipe, findings = engine_recipe.parse(OWN, "own.yml", "own")
+    assert findings == []
+    assert recipe.command.argv == ("serve", "@model@", "--rank", "@rank@", "--port", "@port@")
+    assert (recipe.weights_gb, recipe.context, recipe.health, recipe.architecture) == (
+        0,
+        0,
+        "/health",
+        engine_recipe.UNKNOWN,
+    )
+
+
+def test_all_that_a_command_may_bring():
+    document = own(
+        command={"script": "exec serve @head@:@rendezvous_port@ '{\"a\": 1}'"},
+        worker={"words": ["serve", "--join"]},
+        build={"mods": ["mods/one"], "arguments": {"A": 1}},
+        mounts=[{**MOUNT, "read_only": False}],
+        environment={"ME": "@address@", "IF": "@interface@"},
+        health="",
+        port=8001,
+    )
+    recipe, findings = engine_recipe.parse(document, "own.yml", "own")
+    assert findings == []
+    assert recipe.command.argv[:2] == ("bash", "-lc")
+    assert recipe.build.mods == ("mods/one",)
+    assert not recipe.mounts[0].read_only
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        (changed(command={"words": ["a"]}), "command is set, and the engine is vllm"),
+        ({**SMALL, "weights_gb": None}, "weights_gb is empty"),
+        ({key: value for key, value in SMALL.items() if key != "context"}, "context is missing"),
+        (changed(engines={"command": {}}), "engines.command is 'command'"),
+        ({key: value for key, value in OWN.items() if key != "command"}, "command is missing"),
+        (own(command={}), "command has neither words nor script"),
+        (own(command={"words": ["a"], "script": "b"}), "command has both words and script"),
+        (own(command={"words": ["@nods@"]}), "the place @nods@, which is not known. Use: rank, nodes"),
+        (own(command={"words": ["a\0"]}), "NUL"),
+        (own(worker={"script": "x"}, entrypoint=True), "entrypoint is for words, and worker is a script"),
+        (own(image=""), "neither an image nor a dockerfile"),
+        (own(build={"arguments": {"A": "1"}}), "build has neither dockerfile nor mods"),
+        (own(options={"tp": 2}), "options is set, and nobody would read it"),
+        (own(environment={"A": "@x@"}), "environment.A has the place @x@"),
+        (own(health="health"), "health is 'health'"),
+        (own(port=80), "port is 80"),
+        (own(privileged=True), "privileged is given to no rank: it would reach the node itself"),
+        (own(pid="host"), "pid is given to no rank"),
+        (own(cap_add=["SYS_ADMIN"]), "cap_add is given to no rank"),
+        (own(mounts=[{**MOUNT, "source": "models"}]), "mounts[0].source is 'models'"),
+        (own(mounts=[{**MOUNT, "source": "@modl@"}]), "mounts[0].source has the place @modl@"),
+        (own(mounts=[MOUNT, MOUNT]), "two mounts are at /models"),
+        *(
+            (own(mounts=[{**MOUNT, "source": path}]), "a container can do what root can")
+            for path in ("/", "/etc", "/etc/ssh", "/srv/../etc", "/var/run/docker.sock", "/run/docker.sock", "/dev")
+        ),
+    ],
+)
+def test_what_a_command_may_not(document, expected):
+    recipe, findings = engine_recipe.parse(document, "own.yml", "own")
+    assert recipe is None
+    assert expected in "\n".join(map(str, findings))
+
+
 def test_a_small_recipe_has_defaults():
     recipe, findings = engine_recipe.parse(SMALL, "small.yml", "small")
     assert findings == []

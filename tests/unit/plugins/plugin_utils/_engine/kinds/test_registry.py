@@ -14,7 +14,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import Engine, Rank
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES, KINDS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.plan import assumed_facts, plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 from engine_plans import required
@@ -60,6 +60,7 @@ def _toy(tmp_path, monkeypatch):
     (tmp_path / "toy-1.0.json").write_text(json.dumps(TABLE))
     monkeypatch.setattr(option_tables, "DIRECTORY", tmp_path)
     monkeypatch.setitem(ENGINES, "toy", Toy())
+    monkeypatch.setitem(KINDS, "toy", ENGINES["toy"])
     option_tables.load.cache_clear()
     option_tables.versions.cache_clear()
     yield
