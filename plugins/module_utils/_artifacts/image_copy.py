@@ -85,6 +85,7 @@ def reference(name: str, root: str) -> str:
 class Built:
     dockerfile: str
     arguments: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)  # beside it: content by path
 
 
 @dataclass(frozen=True)
@@ -215,13 +216,18 @@ def obtain(
 
 
 def _build(name: str, build: Built, runner: Runner, options: Sequence[str]) -> None:
-    """From the Dockerfile alone: there are no files beside it that could differ between two builds."""
+    """From the Dockerfile and its files alone: the image's name says what is in them."""
     arguments = dict(build.arguments)
     if re.search(r"(?m)^\s*ARG\s+MAX_JOBS\b", build.dockerfile):
         arguments.setdefault("MAX_JOBS", str(compilers()))
     words = [f"--build-arg={key}={value}" for key, value in arguments.items()]
     with tempfile.TemporaryDirectory(prefix="sparkmatrix-build-") as context:
-        Path(context, "Dockerfile").write_text(build.dockerfile, encoding="utf-8")
+        for path, text in {**build.files, "Dockerfile": build.dockerfile}.items():
+            file = Path(context, path)
+            if ".." in file.parts or context not in map(str, file.parents):
+                raise SparkError(f"{path} is no path beside a Dockerfile", f"image {name}")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
         done = runner(["docker", *options, "build", "--tag", name, *words, context])
     if done.rc != 0:
         raise SparkError(

@@ -36,6 +36,7 @@ class Command:
     program: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     starter: tuple[str, ...] = ()
+    entrypoint: bool = False  # the words, if there are any, are given to the image's own
 
     @property
     def words(self) -> list[str]:
@@ -217,7 +218,7 @@ class EnginePlan:
     model: str
     served_model_name: str
     task: str
-    health: str  # path where it generates a token for whoever asks
+    health: str  # path that answers once it is ready; empty where a token alone tells
     key: bool  # it asks for an API key
 
     @property

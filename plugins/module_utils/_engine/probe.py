@@ -281,6 +281,11 @@ def listed(target: Target, timeout_s: float = LISTED_S) -> None:
         raise ProbeError("garbage", f"its models are {', '.join(map(str, names)) or 'none'}", target.where)
 
 
+def ready(target: Target, path: str, timeout_s: float = LISTED_S) -> None:
+    """Raise :class:`SparkError` unless this path of it answers 200."""
+    _Exchange(target, path, None, _Limit(timeout_s, time.monotonic)).close()
+
+
 class _Limit:
     """What is left of the time for a whole request, and the most bytes of its answer."""
 

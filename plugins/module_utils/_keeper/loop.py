@@ -528,9 +528,13 @@ def make(config: Description, pulse: Pulse, machine: Machine) -> Keeper:
         machine=machine,
         note=lambda reason: _gateway_killed(store, reason),
     )
-    prober = Prober(
-        lambda: pulse.noted(lambda: gateway.probe(lambda: probe.target_of(config), question)), settings.probe_interval_s
-    )
+
+    def ask() -> str:
+        if prober.hasty and config.health:
+            probe.ready(probe.target_of(config), config.health)
+        return gateway.probe(lambda: probe.target_of(config), question)
+
+    prober = Prober(lambda: pulse.noted(ask), settings.probe_interval_s)
     prober.begin()
     nodes: list[Reach] = [keeper_peers.Here(members[0].host, node), *others]
     return Keeper(

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import ports as fixed
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError, errors
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import MIN_RAY, MIN_RAY_TEXT
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
@@ -25,6 +25,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
     memory_fit,
     memory_options,
     option_tables,
+    own_command,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import (
     LAUNCHES,
@@ -329,7 +330,7 @@ def _environment(job: Job) -> Iterator[Finding]:
             )
         elif "\0" in job.environment[name]:
             yield Finding(where, f"{name} holds a NUL character", "Take it out")
-        elif name in per_node:
+        elif name in per_node and not (job.engine.opaque and own_command.places(job.environment[name])):
             yield Finding(where, f"{name} differs from node to node", "Leave it out: the plan sets it")
         elif looks_secret(name, job.environment[name]):
             yield Finding(
@@ -386,11 +387,12 @@ def _host_files(job: Job) -> Iterator[Finding]:
 
 
 def _moving_image(job: Job) -> Iterator[Finding]:
-    built = job.build.dockerfile  # here, and its name says from what
-    if job.image and not built and consent.MOVING_IMAGE not in job.settings.allow and consent.moves(job.image):
+    # One that is built here has a name that says from what.
+    image = (job.build.base if not job.build.dockerfile else "") if job.build else job.image
+    if image and consent.MOVING_IMAGE not in job.settings.allow and consent.moves(image):
         yield Finding(
             job.names["image"] if job.settings.image else job.where,
-            f"{job.image} is another image tomorrow: its name has neither a digest nor a tag with a version",
+            f"{image} is another image tomorrow: its name has neither a digest nor a tag with a version",
             f"Name a release or a digest (name@sha256:...), or set {job.names['allow']}: [{consent.MOVING_IMAGE}]",
         )
 
@@ -415,7 +417,8 @@ def _old_cuda(job: Job) -> Iterator[Finding]:
 
 def _image_build(job: Job) -> Iterator[Finding]:
     build, names = job.build, job.names
-    if not build.dockerfile:
+    where = names["image_build"] if build == job.settings.image_build else job.where
+    if not build:
         if build.arguments:
             yield Finding(
                 names["image_build"], "it names no dockerfile", "Name one: dockerfile: vllm, or the path of a file"
@@ -423,12 +426,12 @@ def _image_build(job: Job) -> Iterator[Finding]:
         return
     if job.runtime != "container":
         yield Finding(
-            names["image_build"],
+            where,
             "the engine runs in a Python environment and not in a container",
             f"Set {names['runtime']}: container, or take {names['image_build']} out",
         )
     image = job.settings.image
-    if "@" in image or not image.rpartition("/")[2].partition(":")[2]:
+    if where != job.where and ("@" in image or not image.rpartition("/")[2].partition(":")[2]):
         yield Finding(
             names["image"],
             f"{image or 'nothing'} is no name for an image that is built here",
@@ -437,14 +440,15 @@ def _image_build(job: Job) -> Iterator[Finding]:
     secret = [name for name, value in build.arguments.items() if looks_secret(name, str(value))]
     if secret:
         yield Finding(
-            names["image_build"],
+            where,
             f"whoever has the image can read its build arguments, and {', '.join(secret)} looks like a secret",
             "Build without it; what is private belongs onto the nodes, not into an image",
         )
     try:
         image_build.read(build)
+        image_build.files(build)
     except SparkError as exc:
-        yield Finding(names["image_build"], exc.found, exc.remedy)
+        yield Finding(where, exc.found, exc.remedy)
 
 
 def _requirements_of_an_image(job: Job) -> Iterator[Finding]:
@@ -469,6 +473,11 @@ def _patches_without_an_image(job: Job) -> Iterator[Finding]:
 
 def _no_engine(job: Job) -> Iterator[Finding]:
     engine, names = job.engine, job.names
+    if engine.opaque:
+        if job.runtime == "venv":
+            found = "a command of a recipe's own runs in a container, and not in a Python environment"
+            yield Finding(names["runtime"], found, f"Set {names['runtime']}: container")
+        return
     brought = {kinds_base.distribution(item) for item in job.requirements}
     if job.runtime == "venv" and brought.isdisjoint(engine.distributions):
         line = f"{engine.distributions[0]}=={option_tables.versions(engine.name)[-1]}"
@@ -625,6 +634,55 @@ def _free_memory(job: Job) -> Iterator[Finding]:
             )
 
 
+def _own_command(job: Job) -> Iterator[Finding]:
+    """Of a recipe with a command of its own: secrets in it, and what a user asks for and it would not hear."""
+    recipe, settings, names = job.recipe, job.settings, job.names
+    if not job.engine.opaque or recipe.own is None:
+        return
+    for name in sorted(set(own_command.secrets([*recipe.own.command.texts, *recipe.own.worker.texts]))):
+        yield Finding(
+            job.where,
+            f"its command holds what looks like a secret ({name}), and command lines are readable by every user of the"
+            " node",
+            "Take it out: clients get keys from the gateway, and a token for downloads is a file (HF_TOKEN_PATH in"
+            " environment)",
+        )
+    taken = {mount.target for mount in recipe.mounts} & {settings.hf_home, paths.KERNELS, "/etc/nccl.conf"}
+    for target in sorted(taken):
+        yield Finding(job.where, f"its mount at {target} is where the plan has one of its own", "Leave it out")
+    if settings.served_model_name and not recipe.own.names_served:
+        yield Finding(
+            names["served_model_name"],
+            f"the command of {recipe.name} does not take it: it has no @served@",
+            "Leave it out, or write @served@ where the command names the model for clients",
+        )
+    for option in sorted(settings.options):
+        yield Finding(
+            names["options"],
+            f"{option} would reach nothing: the command of {recipe.name} is run as it is written",
+            "Write it into the recipe's command",
+        )
+
+
+def _not_heard(job: Job) -> Iterator[Finding]:
+    """What a user sets, and a command of a recipe's own does not take."""
+    numbers = ("context", "concurrency", "tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+    given = [name for name in (*numbers, "gpu_memory_utilization", "profile") if getattr(job.settings, name)]
+    if job.engine.opaque and given:
+        yield Finding(
+            job.where,
+            f"its command is run as it is written, without {', '.join(job.names[name] for name in given)}",
+            "Write into its words or its script what they are for, or leave them out",
+        )
+
+
+def _other_engine(asked: Asked) -> Iterator[Finding]:
+    own, wanted = KINDS.get(asked.recipe.engine), KINDS.get(asked.engine)
+    if own and wanted and own is not wanted and (own.opaque or wanted.opaque):
+        found = f"{asked.recipe.name} is a recipe for {own.name}, and {wanted.name} cannot serve it"
+        yield Finding(asked.names["engine"], found, f"Leave it out, or set it to {own.name}")
+
+
 def _uncounted(job: Job) -> Iterator[Finding]:
     """What takes memory, and nobody knows how much."""
     if job.recipe.device != "gpu":
@@ -683,6 +741,7 @@ CHECKS = (
     Check("asked", _words),
     Check("asked", _model_path),
     Check("asked", _allowed_words),
+    Check("asked", _other_engine),
     Check("numbers", _numbers),
     Check("job", _unsupported),
     Check("job", _silent_recipe, "warning"),
@@ -701,6 +760,8 @@ CHECKS = (
     Check("job", _requirements_of_an_image, "warning"),
     Check("job", _patches_without_an_image),
     Check("job", _no_engine),
+    Check("job", _own_command),
+    Check("job", _not_heard, "warning"),
     Check("job", _uncounted),
     Check("job", _expert_parallel),
     Check("ray", _ray_without_tokens),

@@ -23,14 +23,16 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables, own_command
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import INTO_SWAP, Job
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import Engine
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.option_tables import Given, Table
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.own_command import HostMount
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe, RecipeSettings
 
+COMMAND = "command"  # all that a recipe with a command of its own brings
 MOVING_IMAGE = "moving-image"  # one whose name means another image tomorrow
 PATCHES = "patches"  # of a recipe: files of the nodes, which a model may have brought, as code of the image
 _MOVING = re.compile(r"(^|[^a-z])(latest|nightly|main|master|dev|edge|stable)([^a-z]|$)")
@@ -88,7 +90,7 @@ class HostFile:
 def words() -> frozenset[str]:
     """What may be allowed, beside options and variables by their names."""
     of_engines = {word for engine in ENGINES.values() for word in (*engine.dangerous, *engine.dangerous_environment)}
-    return frozenset({MOVING_IMAGE, INTO_SWAP, PATCHES, *of_engines})
+    return frozenset({COMMAND, MOVING_IMAGE, INTO_SWAP, PATCHES, *of_engines})
 
 
 def is_name(word: str, recipe: Recipe) -> bool:
@@ -129,6 +131,14 @@ def dangers(job: Job) -> Iterator[Danger]:
     """What of the recipe needs the user's word: options and variables not known to be harmless, and patches."""
     if job.recipe.patches and job.runtime == "container":
         yield Danger(PATCHES, "are files of the nodes over those of the image, so code", "")
+    if job.engine.opaque:
+        yield Danger(
+            COMMAND,
+            "runs as root of a container on each of its nodes, and nothing of it is checked: image, build, words or"
+            " script, variables and mounts are what whoever wrote them wants",
+            "",
+        )
+        return
     for name, value in sorted(_own_options(job).items()):
         for word, why in option_doubts(job.engine, job.version, name, value).items():
             yield Danger(word, why, "options")
@@ -161,6 +171,7 @@ def host_files(job: Job) -> list[HostFile]:
         made.append(HostFile(job.draft.model, "the draft", mounted=False))
     if contained:
         made += [HostFile(patch.source, patch.why) for patch in recipe.patches]
+        made += [HostFile(own_command.fill(one.source, {"model": job.model}), _mounted(one)) for one in recipe.mounts]
     for name, value in _own_variables(job):
         if name == TOKEN_PATH:
             made += [HostFile(value, "the token for downloads")] if value else []
@@ -168,6 +179,10 @@ def host_files(job: Job) -> list[HostFile]:
             made += [HostFile(path, name, mounted=False) for path in paths(value)]
     made += [HostFile(path, name, mounted=False) for name, text in _texts(job) for path in paths(text)]
     return made
+
+
+def _mounted(mount: HostMount) -> str:
+    return mount.why if mount.read_only else f"{mount.why}; it may write there"
 
 
 def addresses(job: Job) -> list[tuple[str, str]]:

@@ -172,13 +172,15 @@ class Job:
     def image(self) -> str:
         if self.runtime != "container":
             return ""
-        if self.build.dockerfile:
-            return image_build.name(self.settings.image, self.build)
+        if self.build:
+            return image_build.name(self.settings.image or f"sparkmatrix/{self.recipe.name}:own", self.build)
         return self.settings.image or self.recipe_settings.image or self.engine.image
 
     @property
     def build(self) -> Build:
-        return self.settings.image_build
+        """The user's; the recipe's, where the user names no image."""
+        own = not (self.settings.image or self.settings.image_build) and self.engine.opaque
+        return self.recipe.own_build if own else self.settings.image_build
 
     @property
     def version(self) -> str:
@@ -234,7 +236,7 @@ def make_job(
     recipe_settings = recipe.settings(name) or RecipeSettings()
     profile = PROFILES.get(settings.profile)
     of_profile = dict(engine.profile_options.get(settings.profile, {}))
-    if profile and profile.batched and recipe.device == "gpu":
+    if profile and profile.batched and recipe.device == "gpu" and engine.batched_option:
         of_profile[engine.batched_option] = profile.batched
     options = kinds_base.merge(
         engine, {**of_profile, **kinds_base.merge(engine, recipe_settings.options, {})}, settings.options
@@ -318,6 +320,9 @@ def fit(job: Job, parallel: Parallel, memory: Mapping[str, int]) -> Memory:
 def split(job: Job, memory: Mapping[str, int]) -> tuple[Job, list[Finding]]:
     """The job with its sizes and its budget, or without and with the reasons."""
     recipe, settings = job.recipe, job.settings
+    if job.engine.opaque:
+        reason = "How the model is split over its nodes, its command says."
+        return replace(job, parallel=Parallel(len(job.ordered), 1, reason)), []
     asked = parallelism.Asked(
         tensor=settings.tensor_parallel_size or recipe.tensor_parallel_size,
         pipeline=settings.pipeline_parallel_size or recipe.pipeline_parallel_size,

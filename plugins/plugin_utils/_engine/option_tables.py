@@ -97,8 +97,11 @@ def document(engine: str, version: str) -> dict[str, Any]:
 
 
 def newest(engine: str, version: str) -> Table:
-    """The table for a version, or where there is none that of the newest one."""
-    return load(engine, version) or cast("Table", load(engine, versions(engine)[-1]))
+    """The table for a version, or where there is none that of the newest one; an empty one of an engine without."""
+    known = versions(engine)
+    if not known:
+        return Table(engine, "", {}, {}, {}, {})
+    return load(engine, version) or cast("Table", load(engine, known[-1]))
 
 
 @functools.cache

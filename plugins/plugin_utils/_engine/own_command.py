@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import quoted
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.secret_names import looks_secret
 
 # By name what stands there once a rank is planned.
 PLACES: Mapping[str, str] = {
@@ -92,17 +93,45 @@ class OwnBuild:
     mods: tuple[str, ...] = ()  # directories of the controller with a run.sh, run in this order while it is built
 
 
+@dataclass(frozen=True)
+class Own:
+    """What the ranks of a recipe run that brings a command of its own."""
+
+    command: OwnCommand
+    worker: OwnCommand
+    entrypoint: bool  # the words, where there are any, are given to the image's own
+    served: str  # name of the model for clients, where no @served@ stands in the command
+
+    @property
+    def names_served(self) -> bool:
+        return any("served" in places(text) for text in (*self.command.texts, *self.worker.texts))
+
+
 def fill(text: str, values: Mapping[str, str]) -> str:
     """``text`` with its places filled; what is no place stays."""
     return _PLACE.sub(lambda found: values.get(found.group(1), found.group()), text)
+
+
+_ASSIGNED = re.compile(r"(?:^|[\s;&(])(?:export\s+)?([A-Za-z_]\w*)=(\S+)")
+_OPTION = re.compile(r"--([A-Za-z][\w-]*)(?:=|\s+)([^\s-]\S*)")
+
+
+def secrets(texts: Iterable[str]) -> Iterator[str]:
+    """Names of options and variables in a command that hold what looks like a secret."""
+    text = "\n".join(texts)
+    for found in (*_ASSIGNED.finditer(text), *_OPTION.finditer(text)):
+        name, value = found.group(1).replace("-", "_"), found.group(2).strip("\"'")
+        if value and not value.startswith(("$", "@")) and looks_secret(name, value):
+            yield found.group(1)
 
 
 def places(text: str) -> list[str]:
     return _PLACE.findall(text)
 
 
-def judge(where: str, command: OwnCommand, key: str) -> Iterator[Finding]:
-    if bool(command.words) == bool(command.script):
+def judge(where: str, command: OwnCommand, key: str, entrypoint: bool) -> Iterator[Finding]:
+    """``entrypoint``: the image's own is there, and needs no words."""
+    if bool(command.words) == bool(command.script) and (command.words or not entrypoint):
         found = "both words and script" if command.words else "neither words nor script"
         yield Finding(where, f"{key} has {found}", "Write one of them")
     for text in command.texts:

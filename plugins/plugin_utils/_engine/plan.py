@@ -146,6 +146,7 @@ def _launch(job: Job, parallel: documents.Parallel) -> Launch:
         names=job.names,
         media_domains=settings.media_domains,
         shared=settings.others > 0,
+        own=job.recipe.own,
         # Two services on a node may both have files.
         file_directory=Names(settings.instance).directory if settings.instance else paths.ETC,
     )
@@ -232,12 +233,12 @@ class _Parts:
     def _engine(self, number: int) -> EnginePlan:
         job, own = self.job, self.ranks[number]
         # Under Ray the workers' processes come from the head; its command is in every plan.
-        rank = own if own.program else self.ranks[0]
+        rank = own if own.runs else self.ranks[0]
         return EnginePlan(
             name=job.engine.name,
             version=job.version,
-            runs_here=bool(own.program),
-            command=Command(tuple(rank.program), tuple(rank.options), tuple(rank.starter)),
+            runs_here=own.runs,
+            command=Command(tuple(rank.program), tuple(rank.options), tuple(rank.starter), rank.entrypoint),
             env={**self._environment(number), **({"RAY_ADDRESS": self._ray_address} if job.backend == "ray" else {})},
             starter_env=dict(own.starter_environment),
             files=dict(own.files),
@@ -247,13 +248,20 @@ class _Parts:
             model=job.model,
             served_model_name=job.engine.served_name(self.launch),
             task=job.recipe.task,
-            health=job.engine.health,
+            health=job.recipe.health if job.engine.opaque else "",
             key=bool(job.engine.key_variable),
         )
 
     def _environment(self, number: int) -> dict[str, str]:
         """Of a rank, and of the Ray that holds it."""
-        return {**_base_environment(self.job), **self._planned(number), **self.job.environment}
+        return {**_base_environment(self.job), **self._planned(number), **self._asked(number)}
+
+    def _asked(self, number: int) -> dict[str, str]:
+        """By recipe and user."""
+        return {name: self._filled(number, value) for name, value in self.job.environment.items()}
+
+    def _filled(self, number: int, text: str) -> str:
+        return self.job.engine.filled(self.launch, number, text)
 
     def _planned(self, number: int) -> dict[str, str]:
         """What belongs to the node: :meth:`overwritten` refuses another value for it."""
@@ -274,13 +282,13 @@ class _Parts:
         for name in sorted(job.environment):
             place = job.names["environment"] if name in job.settings.environment else job.where
             for number, fact in enumerate(job.ordered):
-                planned = self._planned(number).get(name)
-                if planned is None or planned == job.environment[name] or name in engine_checks.FREE:
+                planned, asked = self._planned(number).get(name), self._asked(number)[name]
+                if planned is None or planned == asked or name in engine_checks.FREE:
                     continue
                 of_fabric = name in fact.environment
                 yield Finding(
                     place,
-                    f"{name} is {job.environment[name]!r}, and {'the fabric' if of_fabric else 'the plan'} of"
+                    f"{name} is {asked!r}, and {'the fabric' if of_fabric else 'the plan'} of"
                     f" {fact.host} sets it to {planned!r}",
                     "Set it in fabric_environment, which is for all that runs there, and run the fabric layer"
                     if of_fabric
@@ -291,7 +299,7 @@ class _Parts:
     def _models(self, number: int) -> tuple[Model, ...]:
         """Also of a rank that Ray holds; a node without one reads none."""
         job = self.job
-        if not self.ranks[number].program and job.backend != "ray":
+        if not self.ranks[number].runs and job.backend != "ray":
             return ()
         environment = {name: value for name, value in self._environment(number).items() if name in VARIABLES}
         named = {job.model: self.launch.revision}
@@ -306,8 +314,8 @@ class _Parts:
                 host=fact.host,
                 rank=fact.rank,
                 address=fact.cluster_address,
-                runs_here=bool(rank.program),
-                ranks=bool(rank.program) or self.job.backend == "ray",
+                runs_here=rank.runs,
+                ranks=rank.runs or self.job.backend == "ray",
             )
             for fact, rank in zip(self.job.ordered, self.ranks)
         )
@@ -318,6 +326,10 @@ class _Parts:
         if job.runtime != "container":
             return ()
         mounts = self._shared_mounts(self.ranks[number], Names(job.settings.instance).nccl_conf)
+        mounts += tuple(
+            Mount(self._filled(number, one.source), self._filled(number, one.target), one.read_only, one.why)
+            for one in job.recipe.mounts
+        )
         if job.backend != "ray":
             return mounts
         root = job.engine.config_root

@@ -26,6 +26,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
     translation,
     unknown_versions,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import ray_files as render_ray_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import service_files as render_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._keeper import ranges
@@ -58,14 +59,20 @@ def judge_images(options: Options) -> dict[str, Any]:
     there = {host: [name for name in names if found[host].ids.get(name)] for host, names in wanted.items()}
     holders = [host for host, has in archives.items() if has]
     given = [options["build"], *(entry.get("image_build") for entry in options["services"])]
-    builds = [image_build.parse(one) for one in given]
+    recipes = {str(one) for one in (options["recipe"], *(entry.get("recipe") for entry in options["services"])) if one}
+    found_recipes = [engine_recipe.find(one, options["recipe_paths"])[0] for one in sorted(recipes)]
+    builds = [*map(image_build.parse, given), *(one.own_build for one in found_recipes if one)]
     names = {name for own in wanted.values() for name in own}
     built = {name: made for name in names if (made := image_build.of(name, builds))}
     copies = image_copies.rounds(wanted, there, facts, holders, from_peers=options["from_peers"], built=built)
     fetching = [offer for copy in copies for offer in copy.offers.values() if offer.fetch]
     for offer in fetching:
         offer.builds = {
-            name: {"dockerfile": image_build.read(built[name]), "arguments": dict(built[name].arguments)}
+            name: {
+                "dockerfile": image_build.read(built[name]),
+                "arguments": dict(built[name].arguments),
+                "files": image_build.files(built[name]),
+            }
             for name in offer.fetch
             if name in built
         }
@@ -164,6 +171,8 @@ PLANNERS = {
             "from_peers": {"type": "bool", "default": True},
             "build": {"type": "dict", "default": {}},
             "services": {"type": "list", "elements": "dict", "default": []},
+            "recipe": {"type": "str", "default": ""},
+            "recipe_paths": {"type": "list", "elements": "str", "default": []},
         },
         gathered={"plans": documents.read, "images": "image_look", "facts": fabric_fact.read},
         alive=True,

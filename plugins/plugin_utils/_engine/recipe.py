@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict i
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES, OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling, yaml_text
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import own_command
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.image_build import Build
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES, KINDS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import (
     ATTENTIONS,
@@ -28,6 +29,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model 
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.own_command import (
     HostMount,
+    Own,
     OwnBuild,
     OwnCommand,
 )
@@ -148,6 +150,19 @@ class Recipe:
         """Of the model alone, as they are downloaded."""
         return self.download_gb or self.weights_gb
 
+    @property
+    def own(self) -> Own | None:
+        """What its ranks run, where its engine is not known."""
+        if self.command is None:
+            return None
+        return Own(self.command, self.worker or self.command, self.entrypoint, self.served_model_name)
+
+    @property
+    def own_build(self) -> Build:
+        """The image that it has built; no build where it has none."""
+        made = self.build or OwnBuild()
+        return Build(made.dockerfile, made.arguments, made.mods, self.image)
+
     def settings(self, engine: str) -> RecipeSettings | None:
         """What the recipe says for an engine; nothing when it says nothing."""
         if engine == self.engine:
@@ -213,7 +228,22 @@ def read(path: Path, names: OptionNames = VARIABLES) -> tuple[Recipe | None, lis
         document = yaml_text.file(path, f"Check {names['recipe']}")
     except SparkError as exc:
         return None, [Finding(str(path), exc.found, exc.remedy)]
-    return parse(document, str(path), path.stem)
+    recipe, findings = parse(document, str(path), path.stem)
+    return recipe and _beside(recipe, path.parent), findings
+
+
+def _beside(recipe: Recipe, directory: Path) -> Recipe:
+    """Relative paths of its build are beside its file; a Dockerfile without a slash is one of this collection's."""
+    if recipe.build is None:
+        return recipe
+
+    def whole(path: str) -> str:
+        return path if path.startswith(("/", "~")) else str((directory / path).resolve())
+
+    dockerfile = whole(recipe.build.dockerfile) if "/" in recipe.build.dockerfile else recipe.build.dockerfile
+    return replace(
+        recipe, build=replace(recipe.build, dockerfile=dockerfile, mods=tuple(map(whole, recipe.build.mods)))
+    )
 
 
 def parse(document: Any, where: str, name: str = "") -> tuple[Recipe | None, list[Finding]]:
@@ -375,7 +405,7 @@ def _judge_command(recipe: Recipe, where: str) -> Iterator[Finding]:
         )
     for key, command in (("command", recipe.command), ("worker", recipe.worker)):
         if command:
-            yield from own_command.judge(where, command, key)
+            yield from own_command.judge(where, command, key, recipe.entrypoint)
         if command and command.script and recipe.entrypoint:
             yield Finding(where, f"entrypoint is for words, and {key} is a script", "Set entrypoint: false")
     if not recipe.image and not (recipe.build and recipe.build.dockerfile):

@@ -24,6 +24,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Job
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import KINDS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.memory_fit import gib
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.own_command import OwnCommand
 
 NOTHING = "This recipe brings: no image; no packages; no host files; no outside addresses; no remote code"
 FITS = {"fits": "Fits", "tight": "Fits tightly", "does not fit": "Does not fit"}
@@ -32,6 +33,8 @@ CHANGES = (
     "It changes network ports of the cables, system settings, a packet filter, /opt/sparkmatrix, services"
     " sparkmatrix-* (all: docs/reference.md). The way back: ansible-playbook reset.yml"
 )
+NOT_CHECKED = "Not checked: the options of its own command. A mistyped one shows when it starts"
+NOT_KNOWN = "not known before its first start; it is measured then"
 ASSUMED = "Assumed, as no machine was asked: network, addresses, memory (121.6 GiB of a GB10)"
 MORE = "All of it, with the engine's command line: add -e engine_plan_details=true"
 
@@ -45,6 +48,7 @@ def verdict(job: Job) -> list[str]:
         *([job.parallel.reason] if job.parallel else []),
         *_lowered(job),
         *([f"Memory per node: {known.sentence}"] if known else []),
+        *([brings(job)] if job.engine.opaque else []),
     ]
 
 
@@ -53,6 +57,8 @@ def _fits(job: Job) -> str:
     budget, names = job.budget, named([fact.host for fact in job.ordered])
     several = f"{len(job.ordered)} machines{f' ({names})' if job.settings.instance else ''}"
     where = several if job.several else names
+    if job.engine.opaque:
+        return f"{job.recipe.name} on {where}; its memory is {memory_report(job).sentence}"
     if budget is None:
         return f"Not computed whether it fits: {job.recipe.name} on {where}"
     sizes = f"{gib(budget.budget)} of {gib(budget.total)} GiB of memory{' each' if job.several else ''}"
@@ -78,6 +84,8 @@ def _lowered(job: Job) -> list[str]:
 
 def memory_report(job: Job) -> Memory:
     budget = job.budget
+    if job.engine.opaque:
+        return Memory("not computed", NOT_KNOWN, "", job.recipe.device, job.recipe.context, job.recipe.concurrency, 0.0)
     if budget is None:
         # vLLM's CPU platform sizes its cache by kv-cache-memory-bytes and knows no utilization.
         sentence = f"not computed: a CPU has no GPU memory; {job.concurrency} x {job.context} tokens as the recipe says"
@@ -102,6 +110,8 @@ def brings(job: Job) -> str:
     settings = job.recipe_settings
     own_image = job.image and job.image == settings.image
     packages = job.runtime == "venv" and settings.requirements
+    if job.engine.opaque:
+        return _brings_all(job)
     files = [f"{item.path} ({item.why})" for item in consent.host_files(job)]
     asked = [f"{address} ({name})" for address, name in consent.addresses(job)]
     allowed = [f"{danger.word} ({danger.why})" for danger in consent.dangers(job)]
@@ -118,11 +128,40 @@ def brings(job: Job) -> str:
     return f"This recipe brings: {'; '.join(parts)}"
 
 
+def _brings_all(job: Job) -> str:
+    """Of a recipe with a command of its own: all of it is somebody's code."""
+    recipe, build = job.recipe, job.build
+    if build:
+        made = f" with the mods {', '.join(build.mods)}" if build.mods else ""
+        image = f"an image built on your nodes from {build.dockerfile or build.base}{made}"
+    else:
+        image = f"image {job.image}"
+    own = recipe.own
+    ran = [f"{where}{_shown(one)}" for where, one in (("", own.command), ("on workers ", own.worker))] if own else []
+    files = [f"{item.path} ({item.why})" for item in consent.host_files(job)]
+    allowed = [danger.word for danger in consent.dangers(job)]
+    parts = [
+        f"{image}, which runs as root of a container",
+        *dict.fromkeys(ran if own and own.command != own.worker else ran[:1]),
+        f"variables {', '.join(sorted(recipe.environment))}" if recipe.environment else "no variables",
+        f"host files {', '.join(files)}" if files else "no host files",
+        f"with your consent {', '.join(allowed)}",
+    ]
+    return f"This recipe brings: {'; '.join(parts)}"
+
+
+def _shown(command: OwnCommand) -> str:
+    if command.script:
+        lines = len(command.script.strip().splitlines())
+        return f"a script of {lines} line{'s' if lines > 1 else ''} ({command.script.strip().splitlines()[0][:60]} ...)"
+    return f"the command {' '.join(command.words)}" if command.words else "the command of the image itself"
+
+
 def summary(job: Job, plans: Mapping[str, NodePlan]) -> list[str]:
     """What a person wants to know first; the engineer's part only where ``details`` are asked for."""
     (head,) = plans[job.ordered[0].host].here
     engine, brought = head.engine, brings(job)
-    lines = [_fits(job), _model(job), *_lowered(job), *_speed(head)]
+    lines = [_fits(job), _model(job), *([NOT_CHECKED] if job.engine.opaque else []), *_lowered(job), *_speed(head)]
     if job.settings.only_print:
         lines += [_takes(job, head), *([] if job.settings.instance else [CHANGES])]
     lines.append(f"Endpoint: {engine.endpoint} on {head.host}, model name {engine.served_model_name}")

@@ -192,7 +192,10 @@ def service(
             findings.append(Finding(exc.where, exc.found, exc.remedy))
     if recipe is None:
         return None, findings
-    return Service(entry, recipe, replace(user_settings.read(given), available=available), shape), findings
+    settings = replace(user_settings.read(given), available=available)
+    # It listens where its command says.
+    settings = replace(settings, port=recipe.port) if recipe.port else settings
+    return Service(entry, recipe, settings, shape), findings
 
 
 def said(entry: Entry, findings: Sequence[Finding]) -> list[Finding]:
@@ -498,7 +501,7 @@ def _unknown(plans: Sequence[ServicePlan]) -> tuple[Unknown, ...]:
     made: dict[str, Unknown] = {}
     for plan in plans:
         kind, place = KINDS[plan.engine.name], plan.image if plan.contained else plan.venv.path
-        if plan.engine.runs_here and option_tables.load(kind.name, plan.engine.version) is None:
+        if plan.engine.runs_here and not kind.opaque and option_tables.load(kind.name, plan.engine.version) is None:
             made[place] = Unknown(
                 place, plan.contained, tuple(kind.distributions), tuple(kind.help_words), plan.container.gpus
             )

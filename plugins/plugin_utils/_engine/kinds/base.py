@@ -21,6 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Draft
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.own_command import Own
 
 API_HOST = "127.0.0.1"
 MEDIA_OPTION = "allowed-media-domains"
@@ -56,6 +57,7 @@ class Launch:
     task: str = "generate"
     names: OptionNames = VARIABLES
     media_domains: Sequence[str] = ()  # from where images may be fetched for a request
+    own: Own | None = None  # the recipe's own command
 
     @property
     def head(self) -> FabricFact:
@@ -95,6 +97,12 @@ class Rank:
     starter_environment: Mapping[str, str] = field(default_factory=dict)
     ports: Mapping[str, int] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)  # path: content
+    entrypoint: bool = False  # the image's own gets the words, if there are any
+
+    @property
+    def runs(self) -> bool:
+        """On its own node."""
+        return bool(self.program) or self.entrypoint
 
 
 @dataclass(frozen=True)
@@ -212,7 +220,6 @@ class Engine(ABC):
     lora: Lora | None = None
     profile_options: Mapping[str, Mapping[str, Any]] = {}  # by name of the profile
     key_variable = ""  # that holds the API key it asks for
-    health = ""  # path where the engine itself generates a token for whoever asks; empty: a token is asked for
     metrics = "/metrics"  # path of its page for Prometheus
     config_root = ""  # its directory of settings, which also a driver beside Ray's container reads
     devices: Sequence[str] = ("gpu",)
@@ -241,6 +248,10 @@ class Engine(ABC):
 
     def served_name(self, launch: Launch) -> str:
         return launch.served
+
+    def filled(self, launch: Launch, number: int, text: str) -> str:
+        """A value of the recipe's environment, or a path of its mounts, on the node of this rank."""
+        return text
 
     def kv_dtype(self, options: Mapping[str, Any]) -> str:
         return str(options.get(self.kv_dtype_option, "auto"))
@@ -436,6 +447,8 @@ def examine(
 
     ``where``: the recipe. ``user``: names that the user gave, which are to be corrected elsewhere.
     """
+    if engine.opaque:
+        return
     user = user or User()
     table = option_tables.load(engine.name, version)
     label = f"{engine.label} {version}" if version else f"this {engine.label}"
@@ -549,6 +562,8 @@ def _examine_file(
 
 def check_words(engine: Engine, version: str, words: Sequence[str], where: str) -> Iterator[Finding]:
     """A rendered command line, without its program and positional arguments, as the parser of the version reads it."""
+    if engine.opaque:
+        return
     table = option_tables.load(engine.name, version)
     known = option_tables.newest(engine.name, version)
     given = Counter(option.name or option.spelling for option in option_tables.read(words, known, engine.underscores))

@@ -175,7 +175,6 @@ class SGLang(Engine):
     counted = _COUNTED
     uncounted = _UNCOUNTED
     lora = Lora("enable-lora", ("max-loras-per-batch", 8), ("max-lora-rank", 64), "max-loaded-loras")
-    health = "/health_generate"
 
     def image_version(self, image: str) -> str:
         tag = image.split("@", maxsplit=1)[0].rpartition(":")[2].lstrip("v")

@@ -194,7 +194,6 @@ class TensorRTLLM(Engine):
     closed = _CLOSED
     lora = Lora("lora_config", ("lora_config.max_loras", 4), ("lora_config.max_lora_rank", 64))
     profile_options = _PROFILE_OPTIONS
-    health = "/health_generate"
     metrics = "/prometheus/metrics"
 
     def image_version(self, image: str) -> str:

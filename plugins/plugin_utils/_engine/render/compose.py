@@ -91,8 +91,8 @@ def _service(settings: Container, image: str, command: Command, mounts: Sequence
         # The journal has it all; Docker's own copy would grow without end.
         "logging": {"driver": "local", "options": {"max-size": "20m", "max-file": "2"}},
     }
-    if image.startswith(_ENTRYPOINT_KEPT):
-        service["command"] = command.words
+    if image.startswith(_ENTRYPOINT_KEPT) or command.entrypoint:
+        service.update({"command": command.words} if command.words else {})
     else:
         service["entrypoint"] = [*command.starter, *command.program]
         service["command"] = list(command.options)

@@ -86,7 +86,7 @@ def test_one_node_is_given_the_dockerfile_and_never_another_file(dockerfile):
     for options in ({"build": given}, {"services": [{"name": "a"}, {"name": "b", "image_build": given}]}):
         (only,) = plan("images", gathered, archive="", **options)["rounds"]
         assert only["offers"]["spark1"]["builds"] == {
-            image: {"dockerfile": dockerfile.read_text(), "arguments": {"A": "1"}}
+            image: {"dockerfile": dockerfile.read_text(), "arguments": {"A": "1"}, "files": {}}
         }
     # What a node has kept of a plan names no file: only the inventory does.
     (only,) = plan("images", gathered, build={**given, "arguments": {"A": 2}})["rounds"]

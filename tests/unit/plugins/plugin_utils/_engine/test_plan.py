@@ -229,7 +229,7 @@ def test_golden_sglang():
     head, worker = other(2, "sglang")
     assert head.here[0].engine.command.words == SGLANG.format(0).split()
     assert worker.here[0].engine.command.words == SGLANG.format(1).split()
-    assert (head.here[0].engine.health, head.here[0].engine.version) == ("/health_generate", "0.5.23")
+    assert head.here[0].engine.version == "0.5.23"
     assert (head.here[0].runtime, head.here[0].image) == ("container", "lmsysorg/sglang:v0.5.23")
     assert head.here[0].mounts[0].target == "/opt/sparkmatrix/models/huggingface"
     assert "VLLM_HOST_IP" not in head.here[0].engine.env

@@ -39,7 +39,6 @@ class Toy(Engine):
     planned = {"model": "the recipe's model"}  # noqa: RUF012
     batched_option = "chunk"
     key_variable = "TOY_KEY"
-    health = "/alive"
 
     def image_version(self, image):
         return image.rpartition(":")[2]
@@ -89,7 +88,7 @@ def test_a_further_engine_is_planned():
     assert head.here[0].engine.command.words == LINE.split()
     assert worker.here[0].engine.command.words[-3:] == ["1", "--split", "2"]
     assert worker.here[0].engine.env["TOY_ADDRESS"] == "192.168.100.11"
-    assert (head.here[0].engine.version, head.here[0].engine.health, head.here[0].engine.key) == ("1.0", "/alive", True)
+    assert (head.here[0].engine.version, head.here[0].engine.key) == ("1.0", True)
     assert (head.here[0].runtime, head.here[0].image, head.here[0].backend) == (
         "container",
         "example.org/toy:1.0",

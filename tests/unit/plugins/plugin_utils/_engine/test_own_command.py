@@ -1,0 +1,211 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A recipe whose engine nobody knows, from its file to what lies on the nodes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import image_build, own_command, services
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import compose, service_files
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
+from engine_plans import facts, required
+
+DOCUMENT = {
+    "model": "someone/fast",
+    "engine": "command",
+    "image": "example.org/engine@sha256:" + "a" * 64,
+    "command": {
+        "words": ["serve", "@model@", "--as", "@served@", "--at", "@host@:@port@", "--rank", "@rank@/@nodes@"],
+    },
+    "worker": {"script": "exec serve @model@ --join @head@:@rendezvous_port@ --on @address@/@interface@ $HOME %i {x}"},
+    "environment": {"ME": "@address@", "PLAIN": "1", "VLLM_HOST_IP": "@address@"},
+    "mounts": [{"source": "/opt/sparkmatrix/models/x/@rank@", "target": "/x", "why": "tables"}],
+}
+
+
+def planned(count=2, settings=None, **values):
+    recipe = required(*engine_recipe.parse({**DOCUMENT, **values}, "own.yml", "own"))
+    own = {"allow": ("command",), **(settings or {})}
+    return engine_plan.plan(recipe, facts(count), UserSettings(**own), {})
+
+
+def said(result):
+    return "\n".join(map(str, result.findings))
+
+
+def test_each_rank_runs_its_words_with_its_places_filled():
+    result = planned()
+    head, worker = (plan.here[0] for plan in result.plans.values())
+    assert head.engine.command.words == "serve someone/fast --as own --at 127.0.0.1:8000 --rank 0/2".split()
+    script = "exec serve someone/fast --join 192.168.100.10:29501 --on 192.168.100.11/enp1s0f0np0 $HOME %i {x}"
+    assert worker.engine.command.words == ["bash", "-lc", script]
+    assert [plan.engine.env["ME"] for plan in (head, worker)] == ["192.168.100.10", "192.168.100.11"]
+    assert [plan.engine.env["NCCL_SOCKET_IFNAME"] for plan in (head, worker)] == ["if0", "if1"]
+    assert [mount.source for mount in worker.mounts if mount.target == "/x"] == ["/opt/sparkmatrix/models/x/1"]
+    assert (head.backend, head.runtime, head.engine.health, head.engine.key) == (
+        "native",
+        "container",
+        "/health",
+        False,
+    )
+    assert all(member.runs_here for member in head.members)
+    assert [model.name for model in worker.models] == ["someone/fast"]
+
+
+def test_the_plan_says_what_it_does_not_know():
+    summary = "\n".join(planned().summary)
+    assert "own on 2 machines; its memory is not known before its first start" in summary
+    assert "Model: someone/fast with its own command" in summary
+    assert "Not checked: the options of its own command" in summary
+
+
+def test_it_needs_the_users_word_and_says_all_that_it_brings():
+    result = planned(settings={"allow": ()}, build={"mods": ["/srv/mods/one"]})
+    assert not result.plans
+    assert "it sets command, which runs as root of a container on each of its nodes" in said(result)
+    (brought,) = [line for line in result.summary if line.startswith("This recipe brings")]
+    for part in (
+        "an image built on your nodes from example.org/engine@sha256",
+        "with the mods /srv/mods/one",
+        "the command serve @model@",
+        "on workers a script of 1 line",
+        "variables ME, PLAIN, VLLM_HOST_IP",
+        "host files /opt/sparkmatrix/models/x/@rank@ (tables)",
+        "with your consent command",
+    ):
+        assert part in brought
+
+
+@pytest.mark.parametrize(
+    ("values", "settings", "expected"),
+    [
+        ({"environment": {"HF_TOKEN": "hf_" + "a" * 34}}, {}, "HF_TOKEN looks like a secret"),
+        ({"environment": {"VLLM_HOST_IP": "10.0.0.1"}}, {}, "VLLM_HOST_IP differs from node to node"),
+        ({"environment": {"NCCL_IB_HCA": "@interface@"}}, {}, "the fabric of spark1 sets it to 'hca0'"),
+        ({"command": {"words": ["serve", "--api-key", "abcdef123456"]}}, {}, "looks like a secret (api-key)"),
+        ({"worker": {"script": "export HF_TOKEN=hf_" + "b" * 34 + "; serve"}}, {}, "looks like a secret (HF_TOKEN)"),
+        ({"image": "example.org/engine:latest"}, {}, "is another image tomorrow"),
+        ({"mounts": [{"source": "/home/me/x", "target": "/x", "why": "mine"}]}, {}, "it takes /home/me/x of the nodes"),
+        (
+            {"mounts": [{"source": "/opt/sparkmatrix/models/n", "target": "/etc/nccl.conf", "why": "n"}]},
+            {},
+            "its mount",
+        ),
+        ({}, {"runtime": "venv"}, "runs in a container, and not in a Python environment"),
+        ({}, {"engine": "vllm"}, "own is a recipe for command, and vllm cannot serve it"),
+        ({}, {"options": {"tp": 2}}, "tp would reach nothing"),
+        ({"command": {"words": ["s"]}, "worker": None}, {"served_model_name": "x"}, "it has no @served@"),
+        ({"build": {"mods": ["/no/such"]}}, {}, "the mod /no/such is no directory with a run.sh"),
+        ({"draft": {"method": "mtp", "tokens": 1}}, {}, "its draft is mtp"),
+    ],
+)
+def test_what_is_refused(values, settings, expected):
+    result = planned(settings=settings, **values)
+    assert not result.plans
+    assert expected in said(result)
+
+
+def test_a_variable_of_the_shell_is_no_secret():
+    assert list(own_command.secrets(['serve --api-key "$KEY" --token-file /x', "A=@port@ HF_TOKEN=${T}"])) == []
+
+
+def test_settings_that_reach_nothing_are_said():
+    result = planned(settings={"context": 4096, "tensor_parallel_size": 2})
+    assert result.plans
+    assert "without engine_context, engine_tensor_parallel_size" in said(result)
+
+
+def test_a_recipe_of_another_engine_is_no_command():
+    recipe = required(*engine_recipe.find("qwen3-8b", ()))
+    result = engine_plan.plan(recipe, facts(1), UserSettings(engine="command", allow=("command",)), {})
+    assert "qwen3-8b is a recipe for vllm, and command cannot serve it" in said(result)
+
+
+@pytest.mark.parametrize(
+    ("values", "served"),
+    [
+        ({}, "own"),
+        ({"served_model_name": "quick"}, "quick"),
+        ({"command": {"words": ["s"]}, "worker": {"words": ["w"]}}, "someone/fast"),
+        ({"command": {"words": ["s"]}, "worker": {"words": ["w"]}, "served_model_name": "quick"}, "quick"),
+    ],
+)
+def test_the_name_for_clients(values, served):
+    plan = planned(1, **values).plans["spark1"]
+    assert plan.here[0].engine.served_model_name == served
+
+
+def rendered(**values):
+    service = planned(**values).plans["spark2"].here[0]
+    return compose.document(service)["services"]["engine"]
+
+
+def test_the_container_runs_the_words_or_what_the_image_has():
+    made = rendered(worker={"words": ["serve", "--a", "1"]})
+    assert (made["entrypoint"], made["command"]) == (["serve"], ["--a", "1"])
+    made = rendered(worker={"words": ["--a", "1"]}, entrypoint=True)
+    assert "entrypoint" not in made and made["command"] == ["--a", "1"]
+    made = rendered(command={}, worker=None, entrypoint=True)
+    assert not {"entrypoint", "command"} & set(made)
+
+
+def test_dollars_stay_what_they_are():
+    service = planned().plans["spark2"].here[0]
+    files = service_files.make(service, planned().plans["spark2"].ray, service_files.Settings(), service_files.Marks())
+    document = yaml.safe_load(files.files[service.names.compose_file])
+    assert document["services"]["engine"]["command"][1].endswith("$$HOME %i {x}")
+
+
+def test_a_port_of_its_own(monkeypatch):
+    entry = services.Entry(services.ALONE, (), 1.0, {})
+    recipe = required(*engine_recipe.parse({**DOCUMENT, "port": 8001}, "own.yml", "own"))
+    monkeypatch.setattr(engine_recipe, "find", lambda *_args: (recipe, []))
+    arguments = {**{name: spec.get("default") for name, spec in services.SPEC.items()}, "recipe": "own"}
+    made, findings = services.service(entry, {**arguments, "recipe_paths": [], "services": []}, {})
+    assert not findings and made.settings.port == 8001
+
+
+@pytest.fixture
+def mods(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name / "sub").mkdir(parents=True)
+        (tmp_path / name / "run.sh").write_text(f"#!/bin/bash\necho {name}\n")
+    (tmp_path / "one/sub/fix.patch").write_text("--- a\n")
+    (tmp_path / "own.yml").write_text(
+        yaml.safe_dump({**DOCUMENT, "build": {"mods": ["two", "./one"]}}), encoding="utf-8"
+    )
+    return tmp_path
+
+
+def test_mods_are_beside_the_recipe_and_make_another_image(mods):
+    recipe = required(*engine_recipe.read(mods / "own.yml"))
+    build = recipe.own_build
+    assert build.mods == (str(mods / "two"), str(mods / "one"))
+    text = image_build.read(build)
+    assert text.startswith(f"FROM {DOCUMENT['image']}\n")
+    assert text.index("mods/two &&") < text.index("mods/one &&")
+    assert image_build.files(build)["workspace/mods/one/sub/fix.patch"] == "--- a\n"
+    result = engine_plan.plan(recipe, facts(1), UserSettings(allow=("command",)), {})
+    image = result.plans["spark1"].here[0].image
+    assert image.startswith("sparkmatrix/own:own-") and image_build.of(image, [build]) == build
+    (mods / "one/sub/fix.patch").write_text("--- b\n")
+    assert image_build.of(image, [build]) is None
+    # Who names an image has what he names.
+    other = UserSettings(allow=("command",), image="example.org/mine:1.0")
+    assert engine_plan.plan(recipe, facts(1), other, {}).plans["spark1"].here[0].image == "example.org/mine:1.0"
+
+
+def test_mods_on_a_dockerfile_and_what_is_no_mod(mods):
+    (mods / "Dockerfile").write_text("FROM scratch\nARG A\n")
+    build = image_build.Build(str(mods / "Dockerfile"), {"A": "1"}, (str(mods / "one"),))
+    assert image_build.read(build).startswith("FROM scratch\nARG A\nUSER 0\nCOPY workspace/mods /workspace/mods\nRUN ")
+    (mods / "one/x.bin").write_bytes(b"\xff\xfe")
+    with pytest.raises(Exception, match="no text that can be read"):
+        image_build.files(build)
+    with pytest.raises(Exception, match="that of another one"):
+        image_build.files(replace(build, mods=(str(mods / "two"), str(mods / "two"))))
