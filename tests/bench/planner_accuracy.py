@@ -11,14 +11,20 @@ from __future__ import annotations
 
 import pathlib
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
+
+import yaml
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "collections"))
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Parallel
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import memory_fit as fit
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import cache_layout as layout
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, from_config
+
+GIB = 1024**3
+CARDS = pathlib.Path(__file__).resolve().parents[1] / "unit/fixtures/engine_on_h200.yml"
 
 LLAMA_8B = Architecture(layers=32, attention_heads=32, kv_heads=8, head_dim=128)
 QWEN_235B = Architecture(layers=94, attention_heads=64, kv_heads=4, head_dim=128)
@@ -29,40 +35,44 @@ TINY_MLA = Architecture(4, 4, 4, 128, attention="mla", kv_lora_rank=512, rope_he
 DELTA: dict[str, Any] = {"linear_key_heads": 16, "linear_key_head_dim": 128, "linear_value_head_dim": 128}
 QWEN_27B = Architecture(64, 24, 4, 256, full_attention_layers=16, linear_value_heads=48, **DELTA)
 QWEN_122B = Architecture(48, 32, 2, 256, full_attention_layers=12, linear_value_heads=64, **DELTA)
+QWEN_35B = Architecture(40, 16, 2, 256, full_attention_layers=10, linear_value_heads=32, **DELTA)
 ONE, TWO, FOUR = (Parallel(size, 1, "") for size in (1, 2, 4))
 
 
 @dataclass(frozen=True)
 class Row:
     name: str
-    kind: str  # gqa, mla or hybrid
+    kind: str  # gqa, mla, hybrid (or with sliding layers), draft
     model: Architecture
     parallel: Parallel
     dtype: str
     gib: float
     tokens: int
     source: str
-    tolerance: float = 0.03
-    # hybrid: longest request of that run, state blocks of a request per group, layers of its draft (MTP), tokens of it
-    context: int = 0
+    context: int = 32768  # longest request of that run
+    # Blocks of a request per group of linear layers, and what blocks are aligned to, before vLLM 0.33; 0: two, and one
+    # for each drafted token.
     state_blocks: int = 0
-    draft_layers: int = 0
-    drafted: int = 0
+    align: int = 16
     per_request: bool = True  # the log's tokens are requests x context; older: blocks / groups x block
+    load: Mapping[str, Any] = field(default_factory=dict)
+    draft: bool = False
 
     def computed(self) -> float:
-        size = self.gib * fit.GIB
-        if self.kind != "hybrid":
-            return size / fit.kv_per_token(self.model, self.parallel, self.dtype)
-        load = fit.Load(self.context, 1, self.dtype, draft_layers=self.draft_layers, drafted=self.drafted)
-        kept = fit.cache(self.model, self.parallel, load, self.state_blocks)
-        blocks = int(size // kept.block_bytes)
+        load = layout.Load(self.context, 1, self.dtype, **self.load)
+        kept = layout.cache(self.model, self.parallel, load, self.state_blocks or 2 + load.drafted, self.align)
+        blocks = int(self.gib * GIB) // kept.block_bytes
         if self.per_request:
             return blocks / kept.blocks(self.context) * self.context
         groups = 1 + kept.constant // self.state_blocks
         return float(blocks // groups * kept.block)
 
+    @property
+    def error(self) -> float:
+        return self.computed() / self.tokens - 1
 
+
+DFLASH = {"draft_kv": (8, 128)}  # as z-lab's drafts by DFlash and DSpark
 PUBLISHED = (
     Row("Llama-3-8B on A100", "gqa", LLAMA_8B, ONE, "auto", 11.12, 91056, "vllm 12330"),
     Row("Llama-3.1-8B on RTX 3090", "gqa", LLAMA_8B, ONE, "auto", 3.81, 31232, "vllm 10517"),
@@ -84,18 +94,66 @@ PUBLISHED = (
     ),
     Row(
         "Qwen3.5-122B-A10B with MTP, fp8", "hybrid", QWEN_122B, ONE, "fp8", 24.05, 482080, "Jetson Thor, 0.85",
-        context=262144, state_blocks=3, draft_layers=1, drafted=1, per_request=False,
+        context=262144, state_blocks=3, load={"draft_layers": 1, "drafted": 1}, per_request=False, draft=True,
+    ),
+    Row(
+        "Qwen3.5-122B, DFlash 4", "hybrid", QWEN_122B, ONE, "auto", 19.15, 361258, "styles01, 2026-07-13",
+        context=262144, load={"drafted": 4, "draft_layers": 6, **DFLASH}, draft=True,
+    ),
+    Row(
+        "Qwen3.5-122B, DFlash 12", "hybrid", QWEN_122B, ONE, "auto", 19.27, 307200, "styles01, 2026-07-13",
+        context=262144, load={"drafted": 12, "draft_layers": 6, **DFLASH}, draft=True,
+    ),
+    Row(
+        "Qwen3.8-27B, DSpark 7, fp8", "hybrid", QWEN_27B, ONE, "fp8", 27.06, 506909, "jschmied, vLLM 0.27",
+        context=262144, load={"drafted": 7, "draft_layers": 5, **DFLASH}, draft=True,
+    ),
+    Row(
+        "Qwen3.8-27B, MTP 4, fp8", "hybrid", QWEN_27B, ONE, "fp8", 47.65, 1316513, "styles01, 2026-07-27",
+        context=262144, load={"drafted": 4, "draft_layers": 1}, draft=True,
+    ),
+    Row(
+        "Qwen3.8-27B, MTP 3, fp8", "hybrid", QWEN_27B, ONE, "fp8", 66.74, 1883336, "jschmied, vLLM 0.27",
+        context=262144, load={"drafted": 3, "draft_layers": 1}, draft=True,
+    ),
+    Row(
+        "Qwen3.6-35B, no prefix cache", "hybrid", QWEN_35B, ONE, "auto", 47.55, 2416967, "djangodevreng, 2026-08-20",
+        context=131072, state_blocks=1,
     ),
 )  # fmt: skip
+
+
+def cards() -> list[Row]:
+    """Runs on two H200: facts of tests/unit/fixtures/engine_on_h200.yml."""
+    told = yaml.safe_load(CARDS.read_text(encoding="utf-8"))
+    rows = []
+    for name, run in told["runs"].items():
+        model = from_config(told["models"][run["model"]])
+        draft = "method" in run
+        load = {"batched": run["batched"], "drafted": run.get("drafted", 0), "draft_layers": int(draft)}
+        rows.append(
+            Row(
+                name=f"{name} on H200",
+                kind="hybrid" if model.linear_layers or model.sliding_layers else model.attention,
+                model=model,
+                parallel=Parallel(run.get("tensor", 1), run.get("pipeline", 1), ""),
+                dtype=run.get("dtype", "auto"),
+                gib=run["kv"] / GIB,
+                tokens=run["tokens"],
+                source="2026-11-26",
+                state_blocks=1 + run.get("drafted", 0),
+                load=load,
+                draft=draft,
+            )
+        )
+    return rows
 
 
 def main() -> int:
     print("| Model | Attention | Memory | Tokens in the log | Computed | Error | Source |")
     print("|---|---|---|---|---|---|---|")
-    for row in PUBLISHED:
-        computed = row.computed()
-        error = 100 * (computed / row.tokens - 1)
-        figures = f"{row.gib:g} GiB | {row.tokens:,} | {computed:,.0f} | {error:+.2f} %"
+    for row in (*PUBLISHED, *cards()):
+        figures = f"{row.gib:.4g} GiB | {row.tokens:,} | {row.computed():,.0f} | {100 * row.error:+.2f} %"
         print(f"| {row.name} | {row.kind} | {figures} | {row.source} |")
     return 0
 

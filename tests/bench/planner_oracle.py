@@ -22,7 +22,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "collections"))
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Parallel
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import memory_fit as fit
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import cache_layout as layout
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import model as engine_model
 
 SIZE = 256 * 1024**2
@@ -94,10 +94,10 @@ def logged(engine: str, model: pathlib.Path) -> int:
 def planned(model: pathlib.Path) -> float:
     shape, _weights = engine_model.read(model)
     # The CPU build aligns blocks to 128 tokens; prefix caching keeps a second state per group.
-    kept = fit.cache(shape, ONE, fit.Load(CONTEXT, 1), state_blocks=2, align=128)
+    kept = layout.cache(shape, ONE, layout.Load(CONTEXT, 1), state_blocks=2, align=128)
     if shape.linear_layers:
         return SIZE // kept.block_bytes / kept.blocks(CONTEXT) * CONTEXT
-    return SIZE / fit.kv_per_token(shape, ONE)
+    return SIZE / layout.kv_per_token(shape, ONE)
 
 
 def main(argv: list[str]) -> int:

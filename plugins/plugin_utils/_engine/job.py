@@ -13,6 +13,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Memory, Parallel
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
+    cache_layout,
     image_build,
     loaders,
     memory_fit,
@@ -26,7 +27,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Draft, Weights
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.ray import OBJECT_STORE
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import (
-    WITHIN,
     Recipe,
     RecipeSettings,
 )
@@ -262,10 +262,10 @@ def make_job(
     return replace(job, spelled=memory_options.spelled(engine, job.version, options))
 
 
-def _load(job: Job, data: int = 1) -> memory_fit.Load:
+def _load(job: Job, data: int = 1) -> cache_layout.Load:
     batched = job.number(job.engine.batched_option)
     draft = job.used_draft
-    return memory_fit.Load(
+    return cache_layout.Load(
         job.context,
         -(-job.concurrency // data),
         job.engine.kv_dtype(job.options),
@@ -274,10 +274,17 @@ def _load(job: Job, data: int = 1) -> memory_fit.Load:
         drafted=draft.tokens if draft else 0,
         draft_layers=draft.layers if draft else 0,
         draft_kv=(draft.kv_heads, draft.head_dim) if draft else (0, 0),
-        apart=bool(draft and draft.method not in WITHIN and draft.model),
+        draft_caches=draft.caches if draft else (),
         sequences=job.sequences,
         loader=str(job.options.get(job.engine.loader_option, "")),
+        prefixes=_on(job, "enable_prefix_caching"),
+        ahead=int(_on(job, "async_scheduling")),
     )
+
+
+def _on(job: Job, option: str) -> bool:
+    """What vLLM does where nobody says otherwise."""
+    return job.spelled.get(option) is not False and not job.spelled.get(f"no_{option}")
 
 
 def share_of_node(job: Job, total: int, context: int = 0) -> float:

@@ -3,14 +3,8 @@
 """Whether a model fits into the memory of one node, before anything is loaded.
 
 vLLM (0.33, GPU worker) takes ``total memory x gpu_memory_utilization`` and puts weights, activations, communication
-buffers and CUDA graphs into it; what is left becomes KV cache. Per token and rank that is
-
-    grouped-query attention   layers / PP x max(1, KV heads / TP) x head_dim x 2 (key and value) x bytes per value
-    multi-head latent (MLA)   layers / PP x (kv_lora_rank + rope_head_dim) x bytes per value, on every rank; keys of an
-                              indexer (sparse attention) beside it
-    hybrid                    the first for full-attention layers only, and for each request blocks for the states
-
-which matches published logs (docs/performance.md, "Planner accuracy").
+buffers and CUDA graphs into it; what is left becomes KV cache (:mod:`cache_layout`), which matches published logs
+(docs/performance.md, "Planner accuracy").
 """
 
 from __future__ import annotations
@@ -21,6 +15,12 @@ from dataclasses import dataclass, replace
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Memory, Parallel
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import loaders
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.cache_layout import (
+    Cache,
+    Load,
+    cache,
+    kv_per_token,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
 
 GIB = 1024**3
@@ -40,28 +40,6 @@ ENGINE_HOST = 3 * GIB  # Python processes of API server, engine and rank; assume
 NO = "does not fit"
 TIGHT = 0.05  # a rest of the budget below this share is called tight
 
-# -- The cache.
-KV_BITS = {"auto": 16, "bfloat16": 16, "float16": 16, "nvfp4": 4.5, "nvfp4_4over6": 4.5}  # NVFP4: a scale for 16 values
-# Formats of a few bits, of key and value on average; the size of their scales is not published: a tenth is added.
-FEW_BITS = {
-    "int8_per_token_head": 8,
-    "fp8_per_token_head": 8,
-    "int4_per_token_head": 4,
-    "turboquant_k8v4": 6,
-    "turboquant_4bit_nc": 4,
-    "turboquant_k3v4_nc": 3.5,
-    "turboquant_3bit_nc": 3,
-    "octave_k3v4": 3.5,
-    "octave_k3v3": 3,
-    "octave_k3v3_compact": 3,
-    "ultraquant_4bit": 4,
-}
-SCALES = 1.1
-# Bytes per token and layer of formats that are made for MLA (512 + 64 values): vLLM's FlashMLA layouts.
-MLA_BYTES = {"fp8_ds_mla": 656, "nvfp4_ds_mla": 416}
-# Tokens that a block of the cache is aligned to in hybrid models: 784, 1616, 2144 and 4192 in logs of Qwen3.5 and 3.8.
-BLOCK = 16
-
 # -- What is beside weights and cache.
 RUNTIME = int(1.5 * GIB)  # CUDA context and torch; assumed
 NCCL_PER_NODES = int(0.5 * GIB)  # buffers, each time that the nodes double; assumed
@@ -78,28 +56,6 @@ GRAPHS, GRAPHS_PER_SEQUENCE, CAPTURED = GIB, GIB // 64, 256
 
 
 @dataclass(frozen=True)
-class Load:
-    """What is asked of the KV cache: tokens per request, requests of that length at once, vLLM's kv-cache-dtype.
-
-    ``batched`` tokens are computed in one step. ``drafted`` tokens are tried in each step of speculative decoding by
-    ``draft_layers`` further layers, which are of the same shape where ``draft_kv`` (KV heads, head_dim) is 0.
-    ``apart``: they are those of another model, and so a kind of their own. ``sequences``: requests that the scheduler
-    runs at once, of any length. ``loader``: vLLM's load-format.
-    """
-
-    context: int
-    concurrency: int
-    dtype: str = "auto"
-    batched: int = 8192
-    drafted: int = 0
-    draft_layers: int = 0
-    draft_kv: tuple[int, int] = (0, 0)
-    apart: bool = False
-    sequences: int = SEQUENCES
-    loader: str = ""
-
-
-@dataclass(frozen=True)
 class Takes:
     """What options take beside that, in bytes of one rank: :func:`_engine.memory_options.takes`."""
 
@@ -113,103 +69,8 @@ class Takes:
 NOTHING = Takes()
 
 
-@dataclass(frozen=True)
-class Cache:
-    """The cache in blocks, of one rank: ``context`` tokens take ``blocks(context)`` of ``block_bytes`` each."""
-
-    block: int  # tokens
-    block_bytes: int
-    constant: int = 0  # blocks of a request that do not depend on its length
-    groups: Sequence[tuple[int, int]] = ()  # so many blocks for so many tokens, each; none: one for ``block`` tokens
-    window: int = 0  # tokens after which sliding layers stop growing
-    window_bytes: int = 0  # per token of the window
-
-    def blocks(self, context: int) -> int:
-        groups = self.groups or ((1, self.block),)
-        return sum(blocks * math.ceil(context / tokens) for blocks, tokens in groups) + self.constant
-
-    def request(self, context: int) -> int:
-        """Bytes of one request."""
-        return self.blocks(context) * self.block_bytes + min(context, self.window) * self.window_bytes
-
-    def longest(self, size: int) -> int:
-        """Tokens of the longest request that fits into ``size`` bytes."""
-        low, high = 0, max(1, size // max(1, self.block_bytes // self.block) + self.block)
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if self.request(middle) <= size else (low, middle - 1)
-        return low
-
-
 def gib(number: float) -> str:
     return f"{number / GIB:.1f}"
-
-
-def kv_bytes(dtype: str) -> float:
-    """Bytes per value of a KV cache dtype; all plain eight-bit floats begin with ``fp8``."""
-    if dtype in FEW_BITS:
-        return FEW_BITS[dtype] / 8 * SCALES
-    return KV_BITS.get(dtype, 8 if dtype.startswith("fp8") else 16) / 8
-
-
-def layer_bytes(model: Architecture, parallel: Parallel, dtype: str) -> float:
-    """Bytes of one token in one attention layer on one rank."""
-    if model.attention == "mla":
-        latent = MLA_BYTES.get(dtype) or (model.kv_lora_rank + model.rope_head_dim) * kv_bytes(dtype)
-        return latent + model.indexer_bytes
-    return max(1, model.kv_heads // parallel.tensor) * model.head_dim * 2 * kv_bytes(dtype)
-
-
-def sliding_bytes(model: Architecture, parallel: Parallel, dtype: str) -> float:
-    """Bytes of one token in one layer that sees only the window, on one rank."""
-    heads = max(1, (model.sliding_kv_heads or model.kv_heads) // parallel.tensor)
-    return heads * (model.sliding_head_dim or model.head_dim) * 2 * kv_bytes(dtype)
-
-
-def kv_per_token(model: Architecture, parallel: Parallel, dtype: str = "auto") -> int:
-    """Bytes of one token in all layers that grow, on one rank."""
-    return math.ceil(math.ceil(model.growing_layers / parallel.pipeline) * layer_bytes(model, parallel, dtype))
-
-
-def state_bytes(model: Architecture, parallel: Parallel, drafted: int = 0) -> int:
-    """Bytes of one request's state in one linear-attention layer (gated delta net) on one rank. Its convolution also
-    keeps the tokens that are tried at once."""
-    values = model.linear_value_heads * model.linear_value_head_dim
-    recurrent = values * model.linear_key_head_dim * model.state_bytes
-    channels = 2 * model.linear_key_heads * model.linear_key_head_dim + values
-    return math.ceil((recurrent + channels * (model.linear_conv_kernel - 1 + drafted) * 2) / parallel.tensor)
-
-
-def cache(model: Architecture, parallel: Parallel, load: Load, state_blocks: int = 0, align: int = BLOCK) -> Cache:
-    """How the engine keeps tokens.
-
-    ``state_blocks``: blocks of a request per group of linear layers, 0: as on GB10; ``align``: tokens that a hybrid
-    model's block is a multiple of.
-
-    In hybrid models an attention block is made so large that it can hold a layer's state; layers then share one pool
-    of blocks, in groups of as many as there are of the smallest kind, and all blocks are as large as the largest
-    (vLLM's unified hybrid KV cache, logs of Qwen3.5 and 3.8).
-    """
-    one = layer_bytes(model, parallel, load.dtype)
-    heads, dim = load.draft_kv
-    other = max(1, heads // parallel.tensor) * dim * 2 * kv_bytes(load.dtype) if heads else one
-    growing = math.ceil(model.growing_layers / parallel.pipeline)
-    drafting = load.draft_layers if load.apart or heads else 0
-    growing += load.draft_layers - drafting
-    if model.linear_layers:
-        block = math.ceil(state_bytes(model, parallel, load.drafted) / one / align) * align
-        page = math.ceil(block * max(one, other if drafting else 0))
-        group = min(growing, drafting or growing)
-        kinds = [(math.ceil(growing / group), int(page // one))]
-        kinds += [(math.ceil(drafting / group), int(page // other))] if drafting else []
-        # One block, one more for the state at the end of a cached prefix, and one for each drafted token.
-        each = state_blocks or 2 + load.drafted
-        linear = math.ceil(math.ceil(model.linear_layers / parallel.pipeline) / group)
-        return Cache(kinds[0][1], page * group, constant=linear * each, groups=kinds)
-    window = model.sliding_window + load.batched if model.sliding_layers else 0
-    layers = math.ceil(model.sliding_layers / parallel.pipeline)
-    sliding = math.ceil(layers * sliding_bytes(model, parallel, load.dtype))
-    return Cache(16, math.ceil(16 * (one * growing + other * drafting)), window=window, window_bytes=sliding)
 
 
 def utilization(context: int, asked: float, total: int = 0, available: int = 0) -> float:
@@ -278,10 +139,10 @@ def fit(
         overhead = int(overhead_gib * GIB)
     overhead += takes.share
     kept = cache(model, parallel, load)
-    asked = max(takes.cache, takes.tokens * kept.block_bytes // kept.block)
+    asked = max(takes.cache, takes.tokens * kept.block_bytes // (kept.block or 1))
     left = max(0, budget - own - overhead)
     available = min(left, asked or left)
-    needed = kept.request(load.context) * load.concurrency
+    needed = kept.request(load.context) * load.concurrency + kept.block_bytes  # the engine keeps one block empty
     host = OS_RESERVE + ENGINE_HOST + object_store + beside + takes.host
     loader = loaders.of(load.loader)
     load_peak = own + loader.pages(own) + loader.kept
@@ -291,7 +152,10 @@ def fit(
     # Nothing is longer than the model goes, whatever would fit.
     promised, longest = (
         min(fitting, model.max_context or fitting)
-        for fitting in (_longest(kept, short // count, long // count) for count in (load.concurrency, 1))
+        for fitting in (
+            _longest(kept, *((size - kept.block_bytes) // count for size in (short, long)))
+            for count in (load.concurrency, 1)
+        )
     )
     made = Memory(
         verdict="fits",
@@ -314,12 +178,12 @@ def fit(
         host=host,
         context=load.context,
         concurrency=load.concurrency,
-        max_concurrency=available // kept.request(load.context),
+        max_concurrency=max(0, available - kept.block_bytes) // kept.request(load.context),
         max_context=promised,
         longest=longest,
         sequences=load.sequences,
         beside=beside,
-        cache_tokens=0 if kept.constant or kept.window else available // kept.block_bytes * kept.block,
+        cache_tokens=available // kept.block_bytes * kept.block if kept.even else 0,
     )
     return _told(_judged(made, asked, left, into_swap))
 

@@ -192,7 +192,7 @@ def from_config(config: Mapping[str, Any]) -> Architecture:
                 text, "linear_conv_kernel_dim", "linear_short_conv_kernel_size", "conv_kernel", "conv_kernel_size"
             )
             or 4,
-            state_bytes=2 if _state_dtype(text) in {"bfloat16", "float16"} else 4,
+            state_bytes=_state_bytes(text),
             sliding_window=_first(text, "sliding_window", "sliding_window_size") if sliding else 0,
             sliding_layers=sliding,
         )
@@ -347,8 +347,10 @@ def _kinds(text: Mapping[str, Any]) -> list[str]:
     return [] if slides is None else [word if number in slides else "full_attention" for number in layers]
 
 
-def _state_dtype(text: Mapping[str, Any]) -> str:
-    return str(text.get("mamba_ssm_dtype") or text.get("mamba_ssm_cache_dtype"))
+def _state_bytes(text: Mapping[str, Any]) -> int:
+    """Where the file does not say it, a gated delta net has the model's own, others float32."""
+    dtype = text.get("mamba_ssm_dtype") or text.get("mamba_ssm_cache_dtype")
+    return 2 if dtype in {"bfloat16", "float16"} or (not dtype and text.get("linear_num_key_heads")) else 4
 
 
 def _first(text: Mapping[str, Any], *keys: str) -> int:

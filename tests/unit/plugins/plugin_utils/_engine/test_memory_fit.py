@@ -10,32 +10,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Weights
 from hypothesis import given
 from hypothesis import strategies as st
-from planner_accuracy import PUBLISHED, QWEN_27B, QWEN_122B
 
 LLAMA_8B = Architecture(layers=32, attention_heads=32, kv_heads=8, head_dim=128)
-QWEN_235B = Architecture(layers=94, attention_heads=64, kv_heads=4, head_dim=128)
 MINIMAX = Architecture(layers=62, attention_heads=48, kv_heads=8, head_dim=128)
-TINY = Architecture(layers=4, attention_heads=4, kv_heads=2, head_dim=32)
 ONE = Parallel(1, 1, "")
-
-
-@pytest.mark.parametrize(
-    ("model", "parallel", "dtype", "gib", "tokens", "tolerance"),
-    [
-        # vllm issue 12330, 10517 (twice), 21348; spark-vllm-docker issue 396; the tiny model on vLLM's CPU build.
-        pytest.param(LLAMA_8B, ONE, "auto", 11.12, 91056, 0.001, id="llama-3-8b"),
-        pytest.param(LLAMA_8B, ONE, "auto", 3.81, 31232, 0.002, id="llama-3.1-8b"),
-        pytest.param(LLAMA_8B, ONE, "auto", 2.89, 23648, 0.002, id="llama-3.1-8b-less"),
-        pytest.param(QWEN_235B, Parallel(4, 1, ""), "auto", 8.11, 178880, 0.03, id="qwen3-235b-tp4"),
-        pytest.param(MINIMAX, Parallel(2, 1, ""), "auto", 22.5, 190272, 0.001, id="minimax-tp2"),
-        pytest.param(TINY, ONE, "auto", 1, 1048576, 0, id="tiny"),
-        pytest.param(TINY, Parallel(2, 1, ""), "auto", 1, 2097152, 0, id="tiny-tp2"),
-        pytest.param(TINY, Parallel(1, 2, ""), "auto", 1, 2097152, 0, id="tiny-pp2"),
-    ],
-)
-def test_kv_cache_as_engines_logged_it(model, parallel, dtype, gib, tokens, tolerance):  # noqa: PLR0917
-    computed = gib * fit.GIB / fit.kv_per_token(model, parallel, dtype)
-    assert computed == pytest.approx(tokens, rel=tolerance or 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -74,121 +52,6 @@ def test_refusal_names_what_was_found_to_fit():
     assert budget(context=made.max_context).verdict == "tight"
     found, remedy = fit.refusal(budget(weights_gb=200), [], [])
     assert remedy == "Take a smaller quantization" and "loading peaks at about 205.3 GiB" in found
-
-
-# Published sizes of KV caches, and what the planner computes: docs/performance.md, "Planner accuracy".
-TINY_MLA = Architecture(4, 4, 4, 128, attention="mla", kv_lora_rank=512, rope_head_dim=64)
-
-
-@pytest.mark.parametrize("row", PUBLISHED, ids=lambda row: row.name)
-def test_published_figures(row):
-    computed = row.computed()
-    assert computed == pytest.approx(row.tokens, rel=row.tolerance)
-
-
-def test_grouped_and_latent_attention_are_within_three_percent():
-    plain = [row for row in PUBLISHED if row.kind in {"gqa", "mla"}]
-    assert len(plain) >= 12
-    assert all(abs(row.computed() / row.tokens - 1) <= 0.03 for row in plain)
-    assert {row.kind for row in PUBLISHED} == {"gqa", "mla", "hybrid"}
-
-
-@pytest.mark.parametrize(
-    ("dtype", "size"),
-    [("auto", 1152 * 4), ("fp8", 576 * 4), ("fp8_ds_mla", 656 * 4), ("nvfp4_ds_mla", 416 * 4)],
-)
-def test_latent_attention_is_not_split(dtype, size):
-    for tensor in (1, 4):
-        assert fit.kv_per_token(TINY_MLA, Parallel(tensor, 1, ""), dtype) == size
-
-
-def test_keys_of_an_indexer_are_beside_the_latent_vector():
-    chosen = replace(TINY_MLA, indexer_dim=128, indexer_layers=2)
-    assert fit.kv_per_token(chosen, ONE, "fp8") - fit.kv_per_token(TINY_MLA, ONE, "fp8") == 2 * 132
-
-
-def test_sliding_layers_stop_growing():
-    model = Architecture(36, 64, 8, 64, sliding_layers=18, sliding_window=128)
-    kept = fit.cache(model, ONE, fit.Load(0, 1, batched=2048))
-    assert kept.window == 2176
-    long, longer = kept.request(65536), kept.request(65536 + 16)
-    assert longer - long == kept.block_bytes == 16 * 18 * 8 * 64 * 2 * 2
-    full = fit.cache(replace(model, sliding_layers=0), ONE, fit.Load(0, 1))
-    assert kept.request(65536) < 0.6 * full.request(65536)
-
-
-def test_layers_that_slide_may_have_heads_of_their_own_and_are_shared_among_the_ranks():
-    # As Gemma: layers that see the window have more and smaller heads than those that see everything.
-    model = Architecture(
-        48, 16, 2, 512, sliding_layers=40, sliding_window=1024, sliding_kv_heads=8, sliding_head_dim=256
-    )
-    split = Parallel(2, 2, "")
-    kept = fit.cache(model, split, fit.Load(0, 1, "fp8", batched=2048))
-    # Per token: 4 growing and 20 sliding layers on a stage, a key and a value of one byte, half of the heads on a rank.
-    growing, sliding = 4 * 1 * 512 * 2, 20 * 4 * 256 * 2
-    assert (kept.block_bytes, kept.window, kept.window_bytes) == (16 * growing, 3072, sliding)
-    assert kept.request(8192) == 8192 * growing + 3072 * sliding
-    assert kept.request(160) == 160 * (growing + sliding)
-    # A head that is there once is on every rank.
-    lone = replace(model, sliding_kv_heads=0, kv_heads=1)
-    assert fit.sliding_bytes(lone, split, "fp8") == 256 * 2
-    assert fit.cache(replace(model, sliding_layers=0), split, fit.Load(0, 1)).window == 0
-
-
-def test_a_hybrid_request_has_a_constant_part():
-    kept = fit.cache(QWEN_27B, Parallel(2, 1, ""), fit.Load(0, 1, "fp8"))
-    assert kept.block == 1568
-    assert kept.constant == 6
-    assert kept.request(1) == 7 * kept.block_bytes
-
-
-def test_a_hybrid_model_in_stages_and_with_a_draft():
-    kept = fit.cache(QWEN_27B, ONE, fit.Load(0, 1, "fp8"))
-    drafting = fit.cache(QWEN_27B, ONE, fit.Load(0, 1, "fp8", drafted=3))
-    # Three more tokens of the convolution make a state, and so a block, a little larger.
-    assert (drafting.block, kept.block) == (1600, 1568)
-    assert drafting.constant == kept.constant // 2 * 5  # a block, one more, and one for each drafted token
-    staged = fit.cache(QWEN_27B, Parallel(1, 2, ""), fit.Load(0, 1, "fp8"))
-    assert (staged.block_bytes * 2, staged.constant) == (kept.block_bytes, kept.constant)
-    assert fit.cache(QWEN_27B, ONE, fit.Load(0, 1)).block % 16 == kept.block % 16 == 0
-
-
-QWEN_35B = Architecture(
-    40, 16, 2, 256, full_attention_layers=10, linear_key_heads=16, linear_key_head_dim=128,
-    linear_value_heads=32, linear_value_head_dim=128,
-)  # fmt: skip
-
-
-APART = {"draft_kv": (8, 128), "apart": True}  # as z-lab's drafts by DFlash and DSpark
-
-
-@pytest.mark.parametrize(
-    ("model", "load", "state_blocks", "gib", "tokens"),
-    [
-        # Lines of published logs: so much memory was room for so many tokens, of requests that are as long as `load`.
-        pytest.param(QWEN_122B, {"drafted": 4, "draft_layers": 6, **APART}, 0, 19.15, 361258),
-        pytest.param(QWEN_122B, {"drafted": 12, "draft_layers": 6, **APART}, 0, 19.27, 307200),
-        pytest.param(QWEN_27B, {"dtype": "fp8", "drafted": 7, "draft_layers": 5, **APART}, 0, 27.06, 506909),
-        pytest.param(QWEN_27B, {"dtype": "fp8", "drafted": 4, "draft_layers": 1}, 0, 47.65, 1316513),
-        pytest.param(QWEN_27B, {"dtype": "fp8", "drafted": 3, "draft_layers": 1}, 0, 66.74, 1883336),
-        pytest.param(QWEN_35B, {"context": 131072}, 1, 47.55, 2416967),
-    ],
-    ids=["122B-dflash-4", "122B-dflash-12", "27B-dspark-7-fp8", "27B-mtp-4-fp8", "27B-mtp-3-fp8", "35B-no-prefixes"],
-)
-def test_hybrid_models_with_drafts_as_vllm_logged_them(model, load, state_blocks, gib, tokens):
-    given = fit.Load(**{"context": 262144, "concurrency": 1, **load})
-    kept = fit.cache(model, ONE, given, state_blocks)
-    blocks = int(gib * fit.GIB // kept.block_bytes)
-    assert blocks / kept.blocks(given.context) * given.context == pytest.approx(tokens, rel=0.0003)
-
-
-@given(st.integers(1, 10**6), st.integers(0, 64), st.sampled_from(["auto", "fp8"]))
-def test_the_longest_request_fits_and_one_more_token_does_not(tokens, gib, dtype):
-    for model in (LLAMA_8B, QWEN_27B, TINY_MLA):
-        kept = fit.cache(model, ONE, fit.Load(tokens, 1, dtype))
-        longest = kept.longest(gib * fit.GIB)
-        assert not longest or kept.request(longest) <= gib * fit.GIB
-        assert kept.request(longest + 1) > gib * fit.GIB
 
 
 @given(st.integers(1, 200), st.integers(1, 300000), st.integers(1, 64), st.sampled_from([0.5, 0.75, 0.8]))
@@ -329,23 +192,3 @@ def test_what_is_advised_fits_with_the_share_that_it_then_has(context):
         assert not most or fitted(most, weights_gb).verdict != "does not fit"
         assert most == LLAMA_8B.max_context or fitted(most + 16, weights_gb).verdict == "does not fit" or most == 65536
     assert {most > fit.LONG_CONTEXT for most in advised} == {True, False} and fit.LONG_CONTEXT in advised
-
-
-def test_blocks_as_a_cpu_aligns_them():
-    # vLLM's CPU build, tiny Qwen3-Next: 1 GiB is 838,860 tokens, 819.20 requests of 1024 (bench/planner_oracle.py).
-    tiny = Architecture(
-        4,
-        4,
-        2,
-        64,
-        full_attention_layers=1,
-        linear_key_heads=2,
-        linear_value_heads=4,
-        linear_key_head_dim=64,
-        linear_value_head_dim=64,
-    )
-    # 256 values by 64 keys, and of 512 channels the last three inputs of a convolution over four.
-    assert fit.state_bytes(tiny, ONE) == 256 * 64 * tiny.state_bytes + 512 * 3 * 2
-    kept = fit.cache(tiny, ONE, fit.Load(1024, 1), state_blocks=2, align=128)
-    assert (kept.block, kept.blocks(1024)) == (256, 10)
-    assert fit.GIB // kept.block_bytes / kept.blocks(1024) == pytest.approx(819.2)
