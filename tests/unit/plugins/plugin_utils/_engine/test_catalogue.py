@@ -58,7 +58,7 @@ def test_what_fits_two_sparks(tmp_path):
     ("words", "names"),
     [
         ("MiniMax awq", ["minimax-m2.7-awq"]),
-        ("ranking", ["qwen3-reranker-0.6b"]),
+        ("ranking", ["qwen3-reranker-0.6b", "qwen3-vl-reranker-8b"]),
         ("coding", ["qwen3-coder-next-int4", "qwen3-coder-next-fp8"]),  # not those with speculative decoding
         ("coder fp", ["qwen3-coder-next-fp8"]),
         ("27B-d", ["qwen3.8-27b-dflash"]),
