@@ -7,7 +7,6 @@ A check sees what was asked for, or the job that it became, and yields findings;
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,6 +20,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
     consent,
+    hazards,
     image_build,
     memory_fit,
     memory_options,
@@ -31,6 +31,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job im
     LAUNCHES,
     PROFILES,
     Job,
+    facts_of,
     share_of_node,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
@@ -42,7 +43,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.secret
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 
 GIB = memory_fit.GIB
-_CUDA_12 = re.compile(r"(?i)(?<![a-z0-9])cu(?:da)?[-_]?12(?![0-9]{2}|[0-9]?[a-z])")
 MAX_FREE_GIB = 122  # all that a Spark has
 
 # Of the fabric's variables those that a service may set to another value.
@@ -318,7 +318,6 @@ def _options(job: Job) -> Iterator[Finding]:
 
 def _environment(job: Job) -> Iterator[Finding]:
     per_node = PER_NODE.union(*(engine.per_node for engine in ENGINES.values()))
-    refused = {name: why for engine in ENGINES.values() for name, why in engine.refused_environment.items()}
     for name in sorted(job.environment):
         theirs = name in job.recipe_settings.environment and name not in job.settings.environment
         where = job.where if theirs else job.names["environment"]
@@ -348,8 +347,6 @@ def _environment(job: Job) -> Iterator[Finding]:
                         "Set it in fabric_environment, and run the fabric layer",
                     )
                     break
-        elif name in refused:
-            yield Finding(where, f"{name} {refused[name]}", "Leave it out")
 
 
 def _allowed_words(asked: Asked) -> Iterator[Finding]:
@@ -395,24 +392,6 @@ def _moving_image(job: Job) -> Iterator[Finding]:
             f"{image} is another image tomorrow: its name has neither a digest nor a tag with a version",
             f"Name a release or a digest (name@sha256:...), or set {job.names['allow']}: [{consent.MOVING_IMAGE}]",
         )
-
-
-def _known_holes(job: Job) -> Iterator[Finding]:
-    return kinds_base.known_holes(job.engine, job.version, job.where)
-
-
-def _old_cuda(job: Job) -> Iterator[Finding]:
-    """Published: vLLM's image for cu129 ends with FP8 models on this GPU."""
-    if job.recipe.device != "gpu":
-        return
-    for item in [job.image] if job.runtime == "container" else job.requirements:
-        if _CUDA_12.search(item.rpartition("/")[2].partition("@")[0]):
-            yield Finding(
-                job.names["image" if job.runtime == "container" else "venv_requirements"],
-                f"{item} is made for CUDA 12: on the GPU of a Spark models in FP8 have ended there with"
-                " 'cutlass_gemm_caller … Error Internal'",
-                "Use the one for CUDA 13 (cu130)",
-            )
 
 
 def _image_build(job: Job) -> Iterator[Finding]:
@@ -549,11 +528,12 @@ def _clear_over_management(job: Job) -> Iterator[Finding]:
 
 
 def _rules_of_the_engine(job: Job) -> Iterator[Finding]:
-    method = job.recipe.draft.method if job.recipe.draft else ""
     if job.parallel:
-        yield from job.engine.rules(
-            job.parallel, job.options, method, backend=job.backend, where=job.where, names=job.names
-        )
+        yield from job.engine.rules(job.parallel, job.backend, job.where, job.names)
+
+
+def _hazards(job: Job) -> Iterator[Finding]:
+    return hazards.findings(facts_of(job), job.where, job.names)
 
 
 def _not_started(job: Job) -> Iterator[Finding]:
@@ -754,8 +734,6 @@ CHECKS = (
     Check("job", _dangers),
     Check("job", _host_files),
     Check("job", _moving_image),
-    Check("job", _known_holes, ""),
-    Check("job", _old_cuda, "warning"),
     Check("job", _image_build),
     Check("job", _requirements_of_an_image, "warning"),
     Check("job", _patches_without_an_image),
@@ -769,7 +747,8 @@ CHECKS = (
     Check("ray", _clear_over_management, "warning"),
     Check("ports", _ports),
     Check("sizes", _no_use_for_ray, "warning"),
-    Check("sizes", _rules_of_the_engine, ""),
+    Check("sizes", _rules_of_the_engine),
+    Check("sizes", _hazards, ""),
     Check("sizes", _share_of_memory),
     Check("sizes", _large_share_of_memory, "warning"),
     Check("sizes", _free_memory),

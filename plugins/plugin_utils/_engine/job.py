@@ -14,6 +14,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
     cache_layout,
+    hazards,
     image_build,
     loaders,
     memory_fit,
@@ -259,7 +260,53 @@ def make_job(
         shaped=shape is not None,
         weights=weights or Weights(int(recipe.weights_gb * 1e9), int(recipe.replicated_gb * 1e9)),
     )
-    return replace(job, spelled=memory_options.spelled(engine, job.version, options))
+    job = replace(job, spelled=memory_options.spelled(engine, job.version, options))
+    added = hazards.settings(facts_of(job))
+    options = {**added, **options}
+    return replace(job, options=options, spelled=memory_options.spelled(engine, job.version, options)) if added else job
+
+
+def facts_of(job: Job) -> dict[str, str | int]:
+    """What :mod:`_engine.hazards` look at. Options have two dashes, keys of mappings a dot, switches true or false."""
+    draft, told, parallel = job.used_draft, job.drafting, job.parallel or Parallel(0, 0, "")
+    method = draft.method if draft else told.method if told else ""
+    made: dict[str, str | int] = {
+        "engine": job.engine.name,
+        "label": job.engine.label,
+        "version": job.version,
+        "model": f"{job.recipe.model} {job.settings.model}".strip(),
+        "quantization": f"{job.recipe.quantization} {job.recipe.model}",
+        "device": job.recipe.device,
+        "experts": job.architecture.experts,
+        "context": job.context,
+        "draft": method or ("unknown" if draft or told else ""),
+        "draft_model": draft.model if draft else "",
+        "image": _last(job.image),
+        "requirements": " ".join(map(_last, job.requirements)) if job.runtime == "venv" else "",
+        "backend": job.backend,
+        "nodes": len(job.ordered),
+        "tensor": parallel.tensor,
+        "pipeline": parallel.pipeline,
+        "data": parallel.data,
+        "expert": str(parallel.expert).lower(),
+        "weights_gb": int(job.budget.weights / 1e9) if job.budget else 0,
+        **{name: value for name, value in job.environment.items() if name.isupper()},
+    }
+    options = dict(job.spelled)
+    if job.draft:
+        options |= {f"{job.engine.draft_option}.{name}": value for name, value in job.draft.options.items()}
+    for name, value in options.items():
+        made[f"--{name.replace('_', '-')}"] = str(value).lower() if isinstance(value, bool) else str(value)
+    return made
+
+
+def known_problems(job: Job) -> list[str]:
+    return [*hazards.notes(facts_of(job), job.names), *job.recipe.hazards]
+
+
+def _last(item: str) -> str:
+    """Of an image or a requirement what is neither a host, nor a digest, nor an address."""
+    return item.rpartition("/")[2].partition("@")[0]
 
 
 def _load(job: Job, data: int = 1) -> cache_layout.Load:

@@ -61,7 +61,8 @@ def spelled(engine: Engine, version: str, options: Mapping[str, Any]) -> dict[st
             longer = {table.long_name(full) for short, full in by_plain.items() if short.startswith(plain(known))}
             known = longer.pop() if len(longer) == 1 else known
         long_name = (table.long_name(known) or known).lstrip("-")
-        _walk(plain(long_name), options[name], given)
+        value = options[name]
+        _walk(plain(long_name), not value if isinstance(value, bool) and table.turns_off(known) else value, given)
     return given
 
 

@@ -48,6 +48,10 @@ class Table:
             return spelling
         return self.aliases.get(spelling) or self._inverse.get(spelling, "")
 
+    def turns_off(self, spelling: str) -> bool:
+        """It is the opposite of a flag."""
+        return spelling not in self.options and spelling not in self.aliases and spelling in self._inverse
+
     @functools.cached_property
     def _inverse(self) -> dict[str, str]:
         # vLLM keeps --no-x working beside --disable-x.

@@ -179,7 +179,7 @@ class _Parts:
             runtime=job.runtime,
             recipe=job.recipe.name,
             profile=job.settings.profile,
-            hazards=tuple(job.recipe.hazards),
+            hazards=tuple(engine_job.known_problems(job)),
             not_pinned=tuple(job.recipe.not_pinned(job.image)),
             image=job.image,
             mounts=self._mounts(number),

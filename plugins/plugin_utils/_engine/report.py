@@ -21,7 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
     expected_speed,
     option_tables,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Job
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Job, known_problems
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import KINDS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.memory_fit import gib
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.own_command import OwnCommand
@@ -167,7 +167,7 @@ def summary(job: Job, plans: Mapping[str, NodePlan]) -> list[str]:
     lines.append(f"Endpoint: {engine.endpoint} on {head.host}, model name {engine.served_model_name}")
     if brought != NOTHING or job.settings.details:
         lines.append(brought)
-    lines += [f"Known problem: {hazard}" for hazard in [*_compiled(job, engine.env), *job.recipe.hazards]]
+    lines += [f"Known problem: {hazard}" for hazard in [*_compiled(job, engine.env), *known_problems(job)]]
     if head.not_pinned:
         lines.append(f"Not pinned: {', '.join(head.not_pinned)} (docs/recipes.md, Pinned revisions)")
     return [*lines, *_details(job, head)] if job.settings.details else lines

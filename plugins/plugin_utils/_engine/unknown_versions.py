@@ -10,8 +10,7 @@ from dataclasses import replace
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan, ServicePlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.version import Answer
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import hazards, option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import KINDS
 
 
@@ -41,7 +40,7 @@ def _judge(service: ServicePlan, place: str, answer: Answer) -> Iterator[Finding
         return
     label = f"{engine.label} {version}"
     if service.contained and not engine.image_version(place):  # of others the plan has told
-        yield from kinds_base.known_holes(engine, version, place)
+        yield from hazards.holes(engine.name, engine.label, version, place)
     table = option_tables.load(engine.name, version)
     if table is not None:
         for found, remedy in option_tables.check(words, table, engine.removed, label, engine.underscores):

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, paths, ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
@@ -62,15 +62,6 @@ class Launch:
     @property
     def head(self) -> FabricFact:
         return self.ordered[0]
-
-
-class Advisory(NamedTuple):
-    """A hole that others have published, that matters as this collection runs the engine."""
-
-    since: str  # first version that has it
-    mended: str  # first version that has it no more
-    names: str
-    what: str
 
 
 @dataclass(frozen=True)
@@ -186,8 +177,6 @@ class Engine(ABC):
     help_words: Sequence[str]  # what prints all options of its command
     removed: Mapping[str, str] = {}  # spellings that are gone, with the remedy; --option=value for a value
     removed_environment: Mapping[str, str] = {}
-    advisories: Sequence[Advisory] = ()
-    refused_environment: Mapping[str, str] = {}  # variables that nobody may set, and why
     # For recipes (:mod:`_engine.consent`). What needs the user's word although it is a switch or a choice, or
     # where more is known of it, and what it does; and what may be a word: ``option``, ``option=word``, ``option.key``,
     # ``option.*`` for all keys.
@@ -269,17 +258,8 @@ class Engine(ABC):
         """What differs from node to node. ``ray_directory``: shared with the container of Ray, where there is one."""
         return {}
 
-    def rules(
-        self,
-        parallel: Parallel,
-        options: Mapping[str, Any],
-        method: str,
-        *,
-        backend: str,
-        where: str,
-        names: OptionNames,
-    ) -> Iterator[Finding]:
-        """Options that do not go together with the sizes. ``method``: of a recipe's draft."""
+    def rules(self, parallel: Parallel, backend: str, where: str, names: OptionNames) -> Iterator[Finding]:
+        """Sizes that are not started. What options, drafts and sizes do together is in :mod:`_engine.hazards`."""
         yield from ()
 
     def check_ranks(self, launch: Launch, ranks: Sequence[Rank], where: str) -> Iterator[Finding]:
@@ -289,17 +269,6 @@ class Engine(ABC):
     def not_started(self, backend: str, runtime: str, parallel: Parallel, names: OptionNames) -> tuple[str, str] | None:
         """What this release plans and does not start yet, with the remedy."""
         return None
-
-
-def known_holes(engine: Engine, version: str, where: str) -> Iterator[Finding]:
-    for hole in engine.advisories:
-        if option_tables.within(version, hole.since, hole.mended):
-            yield Finding(
-                where,
-                f"{engine.label} {version} has a known hole ({hole.names}): {hole.what}",
-                f"Use {hole.mended} or newer; this release knows {option_tables.versions(engine.name)[-1]}",
-                severity="warning",
-            )
 
 
 def pinned(requirements: Sequence[str], names: Sequence[str]) -> str:

@@ -5,12 +5,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Memory, Parallel
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Memory
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import (
@@ -153,12 +151,6 @@ class SGLang(Engine):
     starter = "sglang.launch_server"
     distributions = ("sglang",)
     image = "lmsysorg/sglang:v0.5.23"
-    advisories = (
-        kinds_base.Advisory(
-            *("0.5.5", "0.5.10", "CVE-2026-3059, CVE-2026-3060"),
-            "who reaches its ports for pictures or for split prefill can run code",
-        ),
-    )
     prefix = "SGLANG_"
     help_words = ("python3", "-m", "sglang.launch_server", "--help")
     planned = _PLANNED
@@ -204,33 +196,6 @@ class SGLang(Engine):
             words = kinds_base.render({**own, **launch.options}, table)
             made.append(Rank((f"{launch.bin}sglang", "serve"), words, ports=ports))
         return made
-
-    def rules(
-        self,
-        parallel: Parallel,
-        options: Mapping[str, Any],
-        method: str,
-        *,
-        backend: str,
-        where: str,
-        names: OptionNames,
-    ) -> Iterator[Finding]:
-        if parallel.pipeline == 1:
-            return
-        if options.get("disable-overlap-schedule") is False:
-            yield Finding(
-                where,
-                "pipeline parallel of SGLang does not work with the overlap schedule",
-                "Leave disable-overlap-schedule alone",
-            )
-        drafted = "EAGLE" if method in {"eagle3", "mtp"} else method
-        algorithm = str(options.get("speculative-algorithm", "")) or drafted
-        if algorithm and not algorithm.upper().startswith("EAGLE"):
-            yield Finding(
-                where,
-                f"pipeline parallel of SGLang knows speculative decoding by EAGLE only, not {algorithm}",
-                "Use EAGLE or EAGLE3",
-            )
 
 
 def _common(launch: Launch) -> dict[str, Any]:

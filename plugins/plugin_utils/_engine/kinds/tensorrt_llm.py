@@ -52,7 +52,6 @@ sparse_attention_config speculative_config stream_interval telemetry_config toke
 tokenizer_revision torch_compile_config use_cute_dsl_bf16_bmm use_cute_dsl_bf16_gemm
 use_cute_dsl_blockscaling_bmm use_cute_dsl_blockscaling_mm
 """
-LAUNCHER_GOES_ON = ("1.0.", "1.1.", "1.2.")
 _BUILD = "Leave it out: engines are no longer built; serve an NVFP4 or FP8 checkpoint directly"
 _PLANNED = {
     "served_model_name": "{served_model_name}",
@@ -175,7 +174,6 @@ class TensorRTLLM(Engine):
     starter = "trtllm-serve"
     distributions = ("tensorrt-llm",)
     image = "nvcr.io/nvidia/tensorrt-llm/release:1.2.1"
-    advisories = (kinds_base.Advisory(*("0", "0.18.2", "CVE-2025-23254"), "an account of the node can run code in it"),)
     prefix = "TRTLLM_"
     help_words = ("trtllm-serve", "serve", "--help")
     planned = _PLANNED
@@ -260,14 +258,6 @@ class TensorRTLLM(Engine):
                     f"trtllm-llmapi-launch would take {word!r} apart at its spaces",
                     "Choose a value without spaces, or put it into a file",
                 )
-        if launch.version.startswith(LAUNCHER_GOES_ON):
-            yield Finding(
-                launch.names["image"],
-                f"the launcher of TensorRT-LLM {launch.version} goes on when trtllm-serve has failed, which then shows"
-                " after engine_ready_timeout_s only",
-                "Over several nodes use an image of the 1.4 line",
-                severity="warning",
-            )
 
     def not_started(self, backend: str, runtime: str, parallel: Parallel, names: OptionNames) -> tuple[str, str] | None:
         if backend != "mpi" or runtime == "container":

@@ -101,15 +101,13 @@ _REMOVED_ENVIRONMENT = {
     "VLLM_USE_RAY_COMPILED_DAG": "Leave it out: the executor that it was for is gone",
     # Gone with 0.24; NVIDIA's 26.05 image (0.20.1) still has them.
     "VLLM_NVFP4_GEMM_BACKEND": "Use the option --linear-backend",
+    "VLLM_USE_FLASHINFER_MOE_FP16": "Use the option --moe-backend; for a draft the key moe_backend of its options",
     "VLLM_USE_FLASHINFER_MOE_FP4": "Use the option --moe-backend",
     "VLLM_FLASHINFER_MOE_BACKEND": "Use the option --moe-backend",
     "VLLM_SKIP_INIT_MEMORY_CHECK": "Leave it out",
     "VLLM_RPC_TIMEOUT": "Leave it out",
 }
 _PROFILE_OPTIONS = {"agentic": {"enable-prefix-caching": True}}
-_REFUSED_ENVIRONMENT = {
-    TITLE_PREFIX: "renames the ranks, and the keeper finds them by name",
-}
 
 
 _MODULE = "loads Python code that it names"
@@ -251,22 +249,11 @@ class VLLM(Engine):
     planned = _PLANNED
     removed = _REMOVED
     removed_environment = _REMOVED_ENVIRONMENT
-    advisories = (
-        kinds_base.Advisory(
-            *("0.10.1", "0.18.0", "CVE-2026-27893, before 0.14.0 also CVE-2026-22807"),
-            "a model's own code runs though it is not trusted to",
-        ),
-        kinds_base.Advisory(
-            *("0.8.3", "0.14.1", "CVE-2026-22778"),
-            "who sends it a picture may run code",
-        ),
-    )
     dangerous = _DANGEROUS
     harmless = frozenset(_HARMLESS.split())
     dangerous_environment = _DANGEROUS_ENVIRONMENT
     choosing_environment = _CHOOSING_ENVIRONMENT
     per_node = frozenset({"VLLM_HOST_IP"})
-    refused_environment = _REFUSED_ENVIRONMENT
     runtime = "venv"
     batched_option = "max-num-batched-tokens"
     sequences_option = "max-num-seqs"
@@ -355,41 +342,12 @@ class VLLM(Engine):
         # The engine and the rank on its node meet at sockets in a directory that both containers have.
         return {"VLLM_HOST_IP": address, **({"VLLM_RPC_BASE_PATH": ray_directory} if ray_directory else {})}
 
-    def rules(
-        self,
-        parallel: Parallel,
-        options: Mapping[str, Any],
-        method: str,
-        *,
-        backend: str,
-        where: str,
-        names: OptionNames,
-    ) -> Iterator[Finding]:
-        if parallel.pipeline > 1 and (method or any(str(name).startswith("speculative-") for name in options)):
-            yield Finding(
-                where,
-                "speculative decoding under pipeline parallel is not known to work",
-                "Use tensor parallel, or leave it out",
-                severity="warning",
-            )
-        if options.get("tool-call-parser") and not options.get("enable-auto-tool-choice"):
-            yield Finding(
-                where,
-                "tool-call-parser does nothing without enable-auto-tool-choice: calls of tools arrive as text",
-                "Add enable-auto-tool-choice: true to the options, or leave the parser out",
-                severity="warning",
-            )
+    def rules(self, parallel: Parallel, backend: str, where: str, names: OptionNames) -> Iterator[Finding]:
         if backend == "native" and parallel.data > 1 and parallel.tensor * parallel.pipeline > 1:
             yield Finding(
                 where,
                 "replicas that span several nodes each are not started without Ray",
                 instead_of_replicas(parallel, names),
-            )
-        if parallel.expert and parallel.tensor > 1 and parallel.data > 1:
-            yield Finding(
-                where,
-                "expert parallel with tensor and data parallel above 1 gave wrong answers (vllm issue 37856)",
-                f"Set {names['expert_parallel']}: false, or only one of the sizes",
             )
 
     def not_started(self, backend: str, runtime: str, parallel: Parallel, names: OptionNames) -> tuple[str, str] | None:

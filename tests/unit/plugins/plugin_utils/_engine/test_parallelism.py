@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Parallel
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import parallelism
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import (
@@ -65,31 +62,6 @@ HYBRID = Architecture(
     linear_key_head_dim=128,
     linear_value_head_dim=128,
 )
-
-
-@pytest.mark.parametrize(
-    ("parallel", "engine", "options", "method", "expected"),
-    [
-        (Parallel(1, 2, ""), "sglang", {"disable-overlap-schedule": False}, "", "overlap schedule"),
-        (Parallel(1, 2, ""), "sglang", {"speculative-algorithm": "STANDALONE"}, "", "EAGLE only"),
-        (Parallel(1, 2, ""), "sglang", {}, "draft_model", "EAGLE only"),
-        (Parallel(1, 2, ""), "sglang", {"speculative-algorithm": "eagle3"}, "", ""),
-        (Parallel(1, 2, ""), "sglang", {}, "eagle3", ""),
-        (Parallel(2, 1, ""), "sglang", {"disable-overlap-schedule": False}, "draft_model", ""),
-        (Parallel(1, 2, ""), "vllm", {"speculative-config": {}}, "", "not known to work"),
-        (Parallel(1, 2, ""), "vllm", {}, "mtp", "not known to work"),
-        (Parallel(2, 1, "", 2, True), "vllm", {}, "", "issue 37856"),
-        (Parallel(2, 1, ""), "vllm", {"speculative-config": {}}, "", ""),
-        (Parallel(1, 2, ""), "tensorrt-llm", {}, "", ""),
-        (Parallel(2, 1, ""), "vllm", {"tool-call-parser": "hermes"}, "", "arrive as text"),
-        (Parallel(2, 1, ""), "vllm", {"tool-call-parser": "hermes", "enable-auto-tool-choice": True}, "", ""),
-        (Parallel(2, 1, ""), "sglang", {"tool-call-parser": "hermes"}, "", ""),
-    ],
-)
-def test_options_that_do_not_go_with_the_sizes(parallel, engine, options, method, expected):
-    findings = list(ENGINES[engine].rules(parallel, options, method, backend="ray", where="recipe x", names=VARIABLES))
-    assert expected in " ".join(finding.found for finding in findings)
-    assert bool(expected) == bool(findings)
 
 
 VLLM, SGLANG = "vllm", "sglang"

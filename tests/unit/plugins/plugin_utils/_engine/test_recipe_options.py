@@ -211,7 +211,7 @@ def test_every_option_with_every_value_is_that_option_or_is_refused(option, valu
          ["speculative-config.method", "speculative-config.model"]),
         ("vllm", {"spec-method": "custom_class", "spec-model": "evil.module"}, ["spec-method", "spec-model"]),
         ("vllm", {"load-format": "tensorizer", "model-loader-extra-config": {"tensorizer_uri": "http://evil.example"}},
-         ["model-loader-extra-config"]),
+         ["model-loader-extra-config.tensorizer_uri"]),
         ("vllm", {"kv-events-config": {"endpoint": "tcp://*:5557"}}, ["kv-events-config"]),
         ("vllm", {"profiler-config": {"profiler": "torch"}}, ["profiler-config"]),
         ("vllm", {"download-dir": "/tmp/x"}, ["download-dir"]),

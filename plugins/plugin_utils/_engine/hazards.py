@@ -1,0 +1,369 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What others have met with an engine, a version, a model or an option: one table, of which a plan knows its rows.
+
+What concerns one recipe alone stands in its ``hazards``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
+
+ERROR, WARNING, NOTE = "error", "warning", "note"  # refused, warned of, and said in the plan
+# A fact of a plan (:func:`_engine.job.facts`), and a pattern of all of its text or the number that it reaches.
+Facts = Mapping[str, str | int]
+
+
+@dataclass(frozen=True)
+class Hazard:
+    """``since``: the first version that has it, ``mended``: the first that has it no more; an unknown one has not.
+
+    ``when``: all of it is so, and nothing of ``unless``. ``sets``: options that the plan has because of it, unless
+    recipe or user say otherwise. ``place``: what is to be changed, by its name in ``OptionNames``; empty: the recipe.
+    """
+
+    what: str
+    remedy: str
+    source: str
+    severity: str = WARNING
+    engine: str = ""
+    since: str = ""
+    mended: str = ""
+    when: Facts = field(default_factory=dict)
+    unless: Facts = field(default_factory=dict)
+    sets: Mapping[str, Any] = field(default_factory=dict)
+    place: str = ""
+
+    def concerns(self, facts: Facts) -> bool:
+        version = str(facts.get("version", ""))
+        return (
+            self.engine in {"", facts.get("engine", "")}
+            and (
+                not (self.since or self.mended)
+                or option_tables.within(version, self.since or "0", self.mended or "999")
+            )
+            and all(_so(facts, *one) for one in self.when.items())
+            and not any(_so(facts, *one) for one in self.unless.items())
+        )
+
+
+def _so(facts: Facts, name: str, wanted: str | int) -> bool:
+    found = facts.get(name, "")
+    if isinstance(wanted, int):
+        return isinstance(found, int) and found >= wanted
+    return re.fullmatch(wanted, str(found), re.IGNORECASE) is not None
+
+
+_HYBRID_QWEN, _MTP = r".*Qwen3(\.[5-8]|-(Coder-)?Next).*", "(.*_)?mtp"
+_VLLM, _SGLANG, _TRTLLM = "vllm", "sglang", "tensorrt-llm"
+_SOME = ".+"
+_CUDA_12 = r".*(?<![a-z0-9])cu(?:da)?[-_]?12(?![0-9]{2}|[0-9]?[a-z]).*"
+_OFF = "0|false"
+_SYNCHRONOUS = {"no-async-scheduling": True}
+_MTP_RACE = Hazard(
+    "MTP under asynchronous scheduling ends the engine, in minutes or hours of long conversations of several people"
+    " (illegal memory access, Xid 31)",
+    "It cost no speed in one pair of measurements and 30 to 40 % in another report; from vLLM 0.29 on it is not needed",
+    "vllm pull requests 50021, 53613 and 53183, issue 40756; spark-vllm-docker 194 and 308; club-3090 1059",
+    NOTE,
+    _VLLM,
+    "0.15",
+    "0.29",
+    {"model": _HYBRID_QWEN, "draft": _MTP},
+    sets=_SYNCHRONOUS,
+)
+_CUDA = Hazard(
+    "{image} is made for CUDA 12: on the GPU of a Spark models in FP8 and NVFP4 have ended there with"
+    " 'cutlass_gemm_caller … Error Internal' or 'Failed to find a kernel'",
+    "Use the one for CUDA 13 (cu130)",
+    "vllm issues 43367 and 40758; djangodevreng/dgx-spark-benchmarks, 2026-08",
+    when={"image": _CUDA_12, "device": "gpu"},
+    place="image",
+)
+_DRAFTED_PIPELINE = Hazard(
+    "drafts under pipeline parallel give wrong answers or end the engine without asynchronous scheduling, and with the"
+    " model runner that vLLM had before 0.29",
+    "Use tensor parallel, leave the draft out, or let vLLM 0.29 or newer schedule asynchronously, as it does by itself",
+    "vllm issues 52071, 49355 and 57755",
+    ERROR,
+    _VLLM,
+    when={"draft": _SOME, "pipeline": 2, "--async-scheduling": "false"},
+)
+
+
+def _hole(engine: str, since: str, mended: str, names: str, what: str) -> Hazard:
+    known = option_tables.versions(engine)[-1]
+    return Hazard(
+        f"{{label}} {{version}} has a known hole ({names}): {what}",
+        f"Use {mended} or newer; this release knows {known}",
+        "",
+        engine=engine,
+        since=since,
+        mended=mended,
+    )
+
+
+HAZARDS: tuple[Hazard, ...] = (
+    # -- Speculative decoding.
+    _MTP_RACE,
+    replace(_MTP_RACE, since="0.29", mended="", when={**_MTP_RACE.when, "VLLM_USE_V2_MODEL_RUNNER": _OFF}),
+    Hazard(
+        "drafts of MiMo give garbage to some of several requests under asynchronous scheduling",
+        "Nobody says why, nor whether 0.33 still does it",
+        "vllm issue 46669, open, seen with seven drafts",
+        NOTE,
+        _VLLM,
+        when={"model": ".*MiMo-V2.*", "draft": _SOME},
+        sets=_SYNCHRONOUS,
+    ),
+    Hazard(
+        "once a request has passed token 32768 no drafted token is accepted any more, of anybody, until a restart:"
+        " answers stay right and come slower",
+        "Use vLLM 0.29 or newer, or a context of at most 32768",
+        "vllm issue 52873 (0.27.1, closed)",
+        NOTE,
+        _VLLM,
+        "0.25",
+        "0.29",
+        {"model": _HYBRID_QWEN, "draft": _MTP, "context": 32769},
+    ),
+    _DRAFTED_PIPELINE,
+    replace(
+        _DRAFTED_PIPELINE, mended="0.29", when={"draft": _SOME, "pipeline": 2}, unless={"--async-scheduling": "false"}
+    ),
+    replace(_DRAFTED_PIPELINE, when={"draft": _SOME, "pipeline": 2, "VLLM_USE_V2_MODEL_RUNNER": _OFF}, unless={}),
+    Hazard(
+        "speculative decoding under pipeline parallel is not known to work",
+        "Use tensor parallel, or leave it out",
+        "vllm issue 57755",
+        engine=_VLLM,
+        when={"draft": _SOME, "pipeline": 2},
+        unless={
+            "--async-scheduling": "false",
+            "VLLM_USE_V2_MODEL_RUNNER": _OFF,
+            "version": r"0\.(1?[0-9]|2[0-8])(\..*)?",
+        },
+    ),
+    Hazard(
+        "pipeline parallel of SGLang knows speculative decoding by EAGLE only",
+        "Use EAGLE or EAGLE3",
+        "",
+        ERROR,
+        _SGLANG,
+        when={"draft": "(?!mtp|eagle).+", "pipeline": 2},
+    ),
+    Hazard(
+        "where the experts of its MTP layer are not quantized, as in NVIDIA's exports, the kernel that is chosen for"
+        " those (FlashInfer CUTLASS) has ended engines after hours (illegal memory access)",
+        "Set moe_backend: triton in the options of the recipe's draft, or speculative-config.moe_backend",
+        "spark-vllm-docker, nemotron-3-super-nvfp4-mtp (after 4.5 and 29 h); vllm issue 39288",
+        engine=_VLLM,
+        when={"draft": _MTP, "draft_model": "", "experts": 1, "quantization": ".*NVFP4.*", "device": "gpu"},
+        unless={"--speculative-config.moe-backend": _SOME},
+    ),
+    # -- Loading.
+    Hazard(
+        "InstantTensor reads twice where there is a draft, and over several machines a rank has ended at that without a"
+        " word",
+        "Use load-format: fastsafetensors, or leave the draft out",
+        "spark-vllm-docker issue 377, open",
+        when={"--load-format": "instanttensor", "draft": _SOME, "nodes": 2},
+    ),
+    Hazard(
+        "files mapped into memory cannot be given back while so much is loaded: a rank with 90 GB has stood still for"
+        " over an hour",
+        "Set load-format: fastsafetensors",
+        "vllm pull request 53906, 2026-08-28",
+        engine=_VLLM,
+        when={"weights_gb": 88, "--load-format": "|auto|safetensors|hf"},
+    ),
+    # -- Images and versions.
+    _CUDA,
+    replace(
+        _CUDA,
+        what=_CUDA.what.replace("{image} is", "{requirements}: one of them is"),
+        when={"requirements": _CUDA_12, "device": "gpu"},
+        place="venv_requirements",
+    ),
+    Hazard(
+        "with an fp8 cache this model ends when it starts on this GPU (cuDNN, error 715) if the image has a cuDNN"
+        " before 9.23.1",
+        "If it ends so, take a newer image, or set kv-cache-dtype: auto",
+        "dgx-spark-playbooks issue 107; flashinfer pull request 4426",
+        NOTE,
+        when={"model": ".*Nemotron-3.5-Lightning.*", "--kv-cache-dtype": "fp8.*", "image": _SOME},
+    ),
+    Hazard(
+        "1.3.0rc15 stands still while it loads experts in NVFP4 on this GPU",
+        "Use 1.3.0rc12, 1.2.1 or 1.4",
+        "TensorRT-LLM issue 14500",
+        engine=_TRTLLM,
+        when={"image": r".*:1\.3\.0rc15\b.*"},
+        place="image",
+    ),
+    Hazard(
+        "1.2.0rc6 has locked up a whole machine while it loaded this model",
+        "Use 1.2.1 or newer",
+        "dgx-spark-playbooks issue 78",
+        engine=_TRTLLM,
+        when={"image": r".*:1\.2\.0rc6\b.*", "model": ".*Nemotron-3-Super.*"},
+        place="image",
+    ),
+    Hazard(
+        "the launcher of TensorRT-LLM {version} goes on when trtllm-serve has failed, which then shows after"
+        " engine_ready_timeout_s only",
+        "Over several nodes use an image of the 1.4 line",
+        "",
+        engine=_TRTLLM,
+        since="1.0",
+        mended="1.3",
+        when={"backend": "mpi"},
+        place="image",
+    ),
+    # -- Over several machines.
+    Hazard(
+        "over several machines the capture of CUDA graphs may stand still with experts",
+        "If its journal ends at the capture, set disable-cuda-graph: true",
+        "sglang issues 19991 and 29548",
+        NOTE,
+        _SGLANG,
+        when={"nodes": 2, "experts": 1},
+        unless={"--disable-cuda-graph": "true"},
+    ),
+    Hazard(
+        "pipeline parallel of SGLang does not work with the overlap schedule",
+        "Leave disable-overlap-schedule alone",
+        "",
+        ERROR,
+        _SGLANG,
+        when={"pipeline": 2, "--disable-overlap-schedule": "false"},
+    ),
+    Hazard(
+        "expert parallel with tensor and data parallel above 1 gave wrong answers",
+        "Set {expert_parallel}: false, or only one of the sizes",
+        "vllm issue 37856",
+        ERROR,
+        _VLLM,
+        when={"expert": "true", "tensor": 2, "data": 2},
+    ),
+    # -- Options and variables.
+    Hazard(
+        "with VLLM_MARLIN_USE_ATOMIC_ADD=1 the same question gets different answers, also at temperature 0",
+        "For answers that can be repeated set it to 0, which costs some speed",
+        "sglang issue 39455 (vLLM 0.28: 12 of 12 runs differ, 0 of 12 without)",
+        NOTE,
+        _VLLM,
+        when={"VLLM_MARLIN_USE_ATOMIC_ADD": "1"},
+    ),
+    Hazard(
+        "tool-call-parser does nothing without enable-auto-tool-choice: calls of tools arrive as text",
+        "Add enable-auto-tool-choice: true to the options, or leave the parser out",
+        "",
+        engine=_VLLM,
+        when={"--tool-call-parser": _SOME},
+        unless={"--enable-auto-tool-choice": "true"},
+    ),
+    Hazard(
+        "VLLM_PROCESS_NAME_PREFIX renames the ranks, and the keeper finds them by name",
+        "Leave it out",
+        "",
+        ERROR,
+        when={"VLLM_PROCESS_NAME_PREFIX": _SOME},
+        place="environment",
+    ),
+    # -- Holes, as this collection runs the engines.
+    _hole(
+        _VLLM,
+        "0.10.1",
+        "0.18.0",
+        "CVE-2026-27893, before 0.14.0 also CVE-2026-22807",
+        "a model's own code runs though it is not trusted to",
+    ),
+    _hole(_VLLM, "0.8.3", "0.14.1", "CVE-2026-22778", "who sends it a picture may run code"),
+    _hole(
+        _SGLANG,
+        "0.5.5",
+        "0.5.10",
+        "CVE-2026-3059, CVE-2026-3060",
+        "who reaches its ports for pictures or for split prefill can run code",
+    ),
+    _hole(_TRTLLM, "0", "0.18.2", "CVE-2025-23254", "an account of the node can run code in it"),
+)
+
+
+@dataclass(frozen=True)
+class _Words:
+    """What texts may name: facts, else what an option is called."""
+
+    facts: Facts
+    names: OptionNames
+
+    def __getitem__(self, name: str) -> str:
+        return str(self.facts[name]) if name in self.facts else self.names[name]
+
+
+def settings(facts: Facts) -> dict[str, Any]:
+    """Options that hazards of the plan ask for, where neither recipe nor user says them."""
+    return {
+        name: value
+        for hazard in HAZARDS
+        if hazard.sets and hazard.concerns(facts)
+        for name, value in hazard.sets.items()
+        if _fact(name) not in facts
+    }
+
+
+def findings(facts: Facts, where: str, names: OptionNames, table: Sequence[Hazard] = HAZARDS) -> Iterator[Finding]:
+    """What is refused or warned of. ``where``: the recipe."""
+    words = _Words(facts, names)
+    for hazard in table:
+        if not hazard.concerns(facts):
+            continue
+        found, remedy, severity = hazard.what, hazard.remedy, hazard.severity
+        if hazard.sets and not _set(hazard, facts):
+            severity, remedy = WARNING, f"Set {_options(hazard)}"
+        if severity != NOTE:
+            source = f" ({hazard.source})" if hazard.source else ""
+            yield Finding(
+                names[hazard.place] if hazard.place else where,
+                f"{found.format_map(words)}{source}",
+                remedy.format_map(words),
+                severity=severity,
+            )
+
+
+def notes(facts: Facts, names: OptionNames) -> list[str]:
+    """What the plan says beside."""
+    said = []
+    for hazard in HAZARDS:
+        if hazard.severity != NOTE or not hazard.concerns(facts) or (hazard.sets and not _set(hazard, facts)):
+            continue
+        so = f"; so the plan sets {_options(hazard)}" if hazard.sets else ""
+        words = _Words(facts, names)
+        said.append(f"{hazard.what.format_map(words)}{so}. {hazard.remedy.format_map(words)} ({hazard.source})")
+    return said
+
+
+def holes(engine: str, label: str, version: str, place: str) -> Iterator[Finding]:
+    """Of a version that a node has told."""
+    facts = {"engine": engine, "version": version, "label": label}
+    return findings(facts, place, OptionNames(), [hazard for hazard in HAZARDS if not hazard.when])
+
+
+def _fact(option: str) -> str:
+    return f"--{option.removeprefix('no-')}"
+
+
+def _set(hazard: Hazard, facts: Facts) -> bool:
+    return all(facts.get(_fact(name)) == ("false" if name.startswith("no-") else "true") for name in hazard.sets)
+
+
+def _options(hazard: Hazard) -> str:
+    return ", ".join(f"{name}: true" for name in hazard.sets)
