@@ -762,17 +762,10 @@ command: |
   vllm serve {model} --port {port} --tensor-parallel-size {tensor_parallel} --max-model-len 4096 \\
    --speculative-config '{{"method": "mtp", "num_speculative_tokens": 2}}'
 """
-
-
-def _taken(peer: Any) -> None:
-    there("_peers/as_command:made")(peer)
-    there("_peers/as_engine:made")(peer)
-
-
 in_file(
-    "_peers/read:read",
+    "_engine/translation:translate",
     "theirs.yml",
-    lambda path: _taken(there("_peers/read:read")(str(path))),
+    lambda path: there("_engine/translation:translate")(str(path)),
     THEIRS,
 )
 said(

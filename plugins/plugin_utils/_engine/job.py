@@ -159,7 +159,7 @@ class Job:
     def unknown_draft(self) -> str:
         """A draft model of which nobody has said what it takes."""
         draft = self.used_draft
-        return draft.model if draft and not (draft.weights_gb and draft.layers) else ""
+        return draft.model if draft and not (draft.weights_gb and (draft.layers or draft.caches)) else ""
 
     @property
     def runtime(self) -> str:
@@ -216,14 +216,6 @@ class Job:
         """In an option, whichever way it is written."""
         asked = memory_options.number(self.spelled.get(memory_options.plain(option)))
         return None if asked is None else int(asked)
-
-    @property
-    def took(self) -> int:
-        """Bytes of the fullest node, when the same recipe served from the same image before; 0: it has not."""
-        mine = (self.recipe.name, self.image, len(self.ordered))
-        hosts = [self.settings.taken.get(fact.host, ()) for fact in self.ordered]
-        found = [next((one.took for one in here if (one.recipe, one.image, one.nodes) == mine), 0) for here in hosts]
-        return max(found) if all(found) else 0
 
     @property
     def sequences(self) -> int:
