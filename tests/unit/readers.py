@@ -484,7 +484,7 @@ said(
         user="u",
         home="/h",
     ),
-    f"\n{json.dumps({'version': '1', 'help': HELP})}\n",
+    f"\n{json.dumps({'version': '1', 'cuda': '13.0', 'help': HELP})}\n",
 )
 
 # -- answers of an engine

@@ -21,6 +21,30 @@ _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]*(?:Error|Exception|Exit)
 # First match wins. What is printed by vLLM 0.31 to 0.33, torch, the kernel and systemd when they end for this cause.
 CAUSES: Sequence[tuple[str, str, str]] = (
     (
+        # vllm 40756, 50021; spark-vllm-docker 308. The kernel says Xid 31 beside it.
+        r"(?s)(_prepare_inputs|gdn_attn\.py|synchronize_input_prep).{0,6000}illegal memory access"
+        r"|illegal memory access.{0,6000}(_prepare_inputs|gdn_attn\.py|synchronize_input_prep)",
+        "a kernel met memory that is not its own while the next step was prepared, as drafts by MTP do under"
+        " asynchronous scheduling before vLLM 0.29 (Xid 31 in the kernel's log)",
+        "Set {options}: {{no-async-scheduling: true}}, or use vLLM 0.29 or newer",
+    ),
+    (
+        r"cutlass_gemm_caller.{0,80}Error Internal|Failed to find a kernel that can implement",
+        "it is built for another CUDA than this GPU needs, such as 12.9",
+        "Use an image or packages for CUDA 13 (cu130), or set {options}: {{linear-backend: marlin}}",
+    ),
+    (
+        r"CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER|cudnnSetStream failed",
+        "its cuDNN fails on this GPU with an fp8 cache, as those before 9.23.1 do",
+        "Use a newer image, or set {options}: {{kv-cache-dtype: auto}}",
+    ),
+    (
+        r"buffer_size \(\d+ B\) exceeds device memory budget",
+        "the loader InstantTensor found too little free memory, where files in the page cache count as used",
+        "Start it again (playbooks/restart.yml empties the page cache), or set {options}:"
+        " {{load-format: fastsafetensors}}",
+    ),
+    (
         r"Free memory on device .* is less than desired|No available memory for the cache blocks"
         r"|CUDA out of memory|OutOfMemoryError|NV_ERR_NO_MEMORY|oom-kill|Out of memory: Killed",
         "it ran out of memory",

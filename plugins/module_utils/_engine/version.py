@@ -21,8 +21,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
 
 # Runs where the engine is. Its program is beside the Python that found it, or in PATH.
 ASK = """
-import json, os, subprocess, sys
-from importlib import metadata
+import json, os, re, subprocess, sys
+from importlib import metadata, util
 names, words = json.loads(sys.argv[1])
 version = ""
 for name in names:
@@ -31,6 +31,12 @@ for name in names:
         break
     except metadata.PackageNotFoundError:
         pass
+cuda = ""
+try:
+    with open(os.path.join(os.path.dirname(util.find_spec("torch").origin), "version.py")) as file:
+        cuda = re.search(r"^cuda\\b.*= *'([0-9.]+)'", file.read(), re.MULTILINE).group(1)
+except (AttributeError, OSError, TypeError, ValueError):
+    pass
 os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", "")
 os.environ["COLUMNS"] = "200"
 try:
@@ -38,7 +44,7 @@ try:
 except OSError:
     told = b""
 print()
-print(json.dumps({"version": version, "help": told.decode("utf-8", "replace")}))
+print(json.dumps({"version": version, "cuda": cuda, "help": told.decode("utf-8", "replace")}))
 """
 _LINE = re.compile(r"^ {1,4}-")
 _OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
@@ -57,10 +63,12 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """``options``: all spellings with their dashes; none where the engine did not list them."""
+    """``options``: all spellings with their dashes; none where the engine did not list them. ``cuda``: that its torch
+    is made for."""
 
     version: WordOrEmpty = ""
     options: tuple[Word, ...] = ()
+    cuda: WordOrEmpty = ""
 
 
 @dataclass(frozen=True)
@@ -83,9 +91,9 @@ def versions(request: Request, check: bool) -> Versions:
 
 def _remembered(own: str, wanted: Unknown, request: Request, check: bool) -> Answer:
     """An environment may be another one tomorrow, an image with this id not."""
-    question = " ".join(["engine", *wanted.distributions, *wanted.help_words])
+    question = " ".join(["engine", "cuda", *wanted.distributions, *wanted.help_words])
     told = image.remembered(own, question, lambda: document.plain(_ask(wanted, request)), check_mode=check)
-    return Answer(str(told.get("version") or ""), tuple(told.get("options") or ()))
+    return Answer(str(told.get("version") or ""), tuple(told.get("options") or ()), str(told.get("cuda") or ""))
 
 
 def _ask(wanted: Unknown, request: Request) -> Answer:
@@ -112,6 +120,6 @@ def ask(wanted: Unknown, runner: Runner, *, user: str, home: str) -> Answer:
         "Its Python has to start. Name an image or a version that this release has an option table for",
     ):
         told = json_text.mapping(done.out.strip().splitlines()[-1])
-        version, text = str(told["version"]), str(told["help"])
+        version, cuda, text = str(told["version"]), str(told["cuda"]), str(told["help"])
     options = options_in(text)
-    return Answer(version, tuple(options) if len(options) >= FEWEST else ())
+    return Answer(version, tuple(options) if len(options) >= FEWEST else (), cuda)

@@ -536,6 +536,18 @@ def _hazards(job: Job) -> Iterator[Finding]:
     return hazards.findings(facts_of(job), job.where, job.names)
 
 
+def _capped_by_drafts(job: Job) -> Iterator[Finding]:
+    at_once, wanted, draft = job.drafted_at_once, job.sequences, job.used_draft
+    if draft and at_once is not None and at_once < wanted:
+        yield Finding(
+            job.where,
+            f"drafts fill a step of {job.batched} tokens with {at_once} requests, so no more run at once, and not"
+            f" {wanted}",
+            f"Set {job.engine.batched_option}: {wanted * (draft.tokens + 1)} for all of them, or draft fewer tokens",
+            severity="warning" if at_once else "error",  # then the engine does not start
+        )
+
+
 def _not_started(job: Job) -> Iterator[Finding]:
     reason = job.parallel and job.engine.not_started(job.backend, job.runtime, job.parallel, job.names)
     if reason:
@@ -749,6 +761,7 @@ CHECKS = (
     Check("sizes", _no_use_for_ray, "warning"),
     Check("sizes", _rules_of_the_engine),
     Check("sizes", _hazards, ""),
+    Check("sizes", _capped_by_drafts, ""),
     Check("sizes", _share_of_memory),
     Check("sizes", _large_share_of_memory, "warning"),
     Check("sizes", _free_memory),

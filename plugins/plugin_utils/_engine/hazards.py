@@ -64,7 +64,7 @@ def _so(facts: Facts, name: str, wanted: str | int) -> bool:
 _HYBRID_QWEN, _MTP = r".*Qwen3(\.[5-8]|-(Coder-)?Next).*", "(.*_)?mtp"
 _VLLM, _SGLANG, _TRTLLM = "vllm", "sglang", "tensorrt-llm"
 _SOME = ".+"
-_CUDA_12 = r".*(?<![a-z0-9])cu(?:da)?[-_]?12(?![0-9]{2}|[0-9]?[a-z]).*"
+_CUDA_12 = r".*(?<![a-z0-9])cu(?:da)?[-_ ]?12(?![0-9]{2}|[0-9]?[a-z]).*"
 _OFF = "0|false"
 _SYNCHRONOUS = {"no-async-scheduling": True}
 _MTP_RACE = Hazard(
@@ -351,10 +351,19 @@ def notes(facts: Facts, names: OptionNames) -> list[str]:
     return said
 
 
-def holes(engine: str, label: str, version: str, place: str) -> Iterator[Finding]:
-    """Of a version that a node has told."""
-    facts = {"engine": engine, "version": version, "label": label}
-    return findings(facts, place, OptionNames(), [hazard for hazard in HAZARDS if not hazard.when])
+def of_answer(engine: str, label: str, version: str, cuda: str, place: str) -> Iterator[Finding]:
+    """By what an image or environment says of itself on a node. ``version``, ``cuda``: empty where it is known."""
+    facts: Facts = {
+        "engine": engine,
+        "label": label,
+        "version": version,
+        "image": f"{place} (CUDA {cuda})" if cuda else "",
+        "device": "gpu",
+    }
+    table = [
+        hazard for hazard in HAZARDS if hazard.when.keys() <= {"image", "device"} and hazard.engine in {"", engine}
+    ]
+    return (replace(finding, host=place) for finding in findings(facts, place, OptionNames(), table))
 
 
 def _fact(option: str) -> str:

@@ -225,6 +225,20 @@ class Job:
             return asked
         return self.concurrency if self.recipe.device == "cpu" else max(self.concurrency, memory_fit.SEQUENCES)
 
+    @property
+    def batched(self) -> int:
+        """Tokens that are computed in one step."""
+        asked = self.number(self.engine.batched_option)
+        # SGLang: a negative number is a whole prompt.
+        return DEFAULT_BATCHED if asked is None else asked if asked > 0 else self.context
+
+    @property
+    def drafted_at_once(self) -> int | None:
+        """Requests whose drafts fit into one step; nothing where drafts do not have to."""
+        draft = self.used_draft
+        in_one = draft and draft.method in self.engine.drafts_in_one_step
+        return self.batched // (draft.tokens + 1) if draft and in_one else None
+
 
 def make_job(
     recipe: Recipe,
@@ -310,14 +324,12 @@ def _last(item: str) -> str:
 
 
 def _load(job: Job, data: int = 1) -> cache_layout.Load:
-    batched = job.number(job.engine.batched_option)
     draft = job.used_draft
     return cache_layout.Load(
         job.context,
         -(-job.concurrency // data),
         job.engine.kv_dtype(job.options),
-        # SGLang: a negative number is a whole prompt.
-        batched=DEFAULT_BATCHED if batched is None else batched if batched > 0 else job.context,
+        batched=job.batched,
         drafted=draft.tokens if draft else 0,
         draft_layers=draft.layers if draft else 0,
         draft_kv=(draft.kv_heads, draft.head_dim) if draft else (0, 0),
@@ -368,6 +380,7 @@ def fit(job: Job, parallel: Parallel, memory: Mapping[str, int]) -> Memory:
         eager=bool(job.options.get(job.engine.eager_option)),
         takes=memory_options.takes(job.engine, job.spelled, job.architecture, parallel.tensor * parallel.pipeline),
         into_swap=INTO_SWAP in settings.allow,
+        at_once=job.drafted_at_once or 0,
     )
 
 

@@ -123,6 +123,7 @@ def fit(
     eager: bool = False,
     takes: Takes = NOTHING,
     into_swap: bool = False,
+    at_once: int = 0,
 ) -> Memory:
     """The budget of one rank.
 
@@ -130,6 +131,7 @@ def fit(
     ``object_store``: bytes that Ray keeps outside the engine's share. ``beside``: bytes of other services on the node.
     ``overhead_gib``: measured, instead of computed. ``other_share``: that of a context on the other side of
     :data:`LONG_CONTEXT`, where it has another one. ``into_swap``: the machines have swap for what loading takes.
+    ``at_once``: requests that a step has room for, where drafts leave room for fewer.
     """
     memory = total or GB10_TOTAL
     budget = int(memory * share)
@@ -181,7 +183,7 @@ def fit(
         max_concurrency=max(0, available - kept.block_bytes) // kept.request(load.context),
         max_context=promised,
         longest=longest,
-        sequences=load.sequences,
+        sequences=min(load.sequences, at_once or load.sequences),
         beside=beside,
         cache_tokens=available // kept.block_bytes * kept.block if kept.even else 0,
     )

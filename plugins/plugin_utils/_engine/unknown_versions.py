@@ -39,8 +39,10 @@ def _judge(service: ServicePlan, place: str, answer: Answer) -> Iterator[Finding
         )
         return
     label = f"{engine.label} {version}"
-    if service.contained and not engine.image_version(place):  # of others the plan has told
-        yield from hazards.holes(engine.name, engine.label, version, place)
+    told = service.contained and bool(engine.image_version(place))  # by the plan
+    yield from hazards.of_answer(
+        engine.name, engine.label, "" if told or not service.contained else version, answer.cuda, place
+    )
     table = option_tables.load(engine.name, version)
     if table is not None:
         for found, remedy in option_tables.check(words, table, engine.removed, label, engine.underscores):

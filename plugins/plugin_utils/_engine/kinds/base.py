@@ -201,6 +201,7 @@ class Engine(ABC):
     draft_keys = False  # a recipe's draft may have further keys of that option
     draft_option = ""  # brings a way of speculative decoding of the user's own
     drafts: Collection[str] = ()  # ways that recipes name
+    drafts_in_one_step: Collection[str] = ()  # of these, for all requests together within the tokens of a step
     # What options take of the memory (``option``, ``option.key`` of a mapping, or ``option=value``), and mappings of
     # which only these keys may be set beside.
     counted: Mapping[str, Counted] = {}

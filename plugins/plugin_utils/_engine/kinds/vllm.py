@@ -263,6 +263,7 @@ class VLLM(Engine):
     draft_option = "speculative-config"
     draft_keys = True
     drafts = ("draft_model", "eagle3", "mtp", "dflash", "dspark")
+    drafts_in_one_step = ("dflash", "dspark")  # 0.33, config/vllm.py: max_num_active_seqs
     counted = _COUNTED
     uncounted = _UNCOUNTED
     lora = Lora("enable-lora", ("max-loras", 1), ("max-lora-rank", 16), "max-cpu-loras")

@@ -30,11 +30,20 @@ def printed(journal):
         ),
         ("ray.exceptions.AuthenticationError: Unauthenticated: token", "refused its token"),
         ("ValueError: Cannot provide a placement group of 4 GPUs", "fewer nodes"),
+        (
+            "File gpu_model_runner.py, line 2076, in _prepare_inputs\n"
+            "torch.AcceleratorError: CUDA error: an illegal memory access was encountered",
+            "asynchronous scheduling",
+        ),
+        ("torch.AcceleratorError: CUDA error: an illegal memory access was encountered", None),
+        ("RuntimeError: cutlass_gemm_caller, scaled_mm.cuh:62, Error Internal", "another CUDA"),
+        ("RuntimeError: err 715 != CUDA_SUCCESS :: CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER", "cuDNN"),
+        ("RuntimeError: buffer_size (1268776960 B) exceeds device memory budget (693237760 B)", "InstantTensor"),
         ("everything is fine", None),
     ],
 )
 def test_known_causes(line, cause):
-    found = causes.known_cause(["something before", line])
+    found = causes.known_cause(["something before", *line.splitlines()])
     assert (found is None) if cause is None else (cause in found[0])
 
 

@@ -63,9 +63,22 @@ def test_the_question_finds_packages_and_programs_of_its_own_python():
     assert len(answer.options) == 30 and "--option-29" in answer.options
 
 
+@pytest.mark.parametrize(
+    ("text", "cuda"), [("cuda: Optional[str] = '12.9'\nhip = None\n", "12.9"), ("cuda = None\n", ""), (None, "")]
+)
+def test_the_question_finds_for_which_cuda_torch_is_made(tmp_path, monkeypatch, text, cuda):
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch/__init__.py").touch()
+    if text is not None:
+        (tmp_path / "torch/version.py").write_text(text)
+    done = command.run([sys.executable, "-c", version.ASK, json.dumps([[], ["true"]])])
+    assert json.loads(done.out.splitlines()[-1])["cuda"] == cuda
+
+
 def test_too_few_options_are_no_list():
-    told = Completed(0, json.dumps({"version": "0.34.0", "help": HELP}))
-    assert version.ask(IMAGE, lambda _argv: told, user="u", home="/h") == version.Answer("0.34.0", ())
+    told = Completed(0, json.dumps({"version": "0.34.0", "cuda": "12.9", "help": HELP}))
+    assert version.ask(IMAGE, lambda _argv: told, user="u", home="/h") == version.Answer("0.34.0", (), "12.9")
 
 
 @pytest.mark.parametrize("done", [Completed(125, "", "no space left"), Completed(0, "\n[]"), Completed(0, "banner")])
@@ -79,7 +92,7 @@ def test_an_environment_is_not_asked_as_root():
 
     def runner(argv):
         seen.append(argv)
-        return Completed(0, '{"version": "1", "help": ""}')
+        return Completed(0, '{"version": "1", "cuda": "", "help": ""}')
 
     version.ask(replace(IMAGE, contained=False, name="/venv"), runner, user="sparkmatrix", home="/h")
     assert seen[0][:7] == ["runuser", "-u", "sparkmatrix", "--", "env", "HOME=/h", "/venv/bin/python"]
@@ -87,12 +100,14 @@ def test_an_environment_is_not_asked_as_root():
 
 def test_the_module(monkeypatch, tmp_path):
     monkeypatch.setattr(
-        version.command, "run", lambda _argv, _timeout: Completed(0, '{"version": "0.34.0", "help": ""}')
+        version.command,
+        "run",
+        lambda _argv, _timeout: Completed(0, '{"version": "0.34", "cuda": "13.0", "help": ""}'),
     )
     one = vars(replace(IMAGE, contained=False, name=str(tmp_path)))
     given = {"engines": [one], "user": "sparkmatrix", "home": "/h"}
     result, failed = run_call("engine_version", given)
-    assert not failed and result["engines"] == {str(tmp_path): {"version": "0.34.0", "options": []}}
+    assert not failed and result["engines"] == {str(tmp_path): {"version": "0.34", "options": [], "cuda": "13.0"}}
     result, failed = run_call("engine_version", given, check=True)
     assert not failed and result["engines"] == {}  # nothing is installed there yet
     monkeypatch.setattr(version.command, "run", lambda _argv, _timeout: Completed(127, "", "not found"))

@@ -71,6 +71,27 @@ def test_a_build_for_cuda_12(given, named):
     assert [text.partition(":")[0] for text in said] == ([named] if named else [])
 
 
+@pytest.mark.parametrize(
+    ("method", "batched", "severities", "at_once"),
+    [
+        ("dflash", 512, [], 64),
+        ("dflash", 256, ["warning"], 32),
+        ("dspark", 256, ["warning"], 32),
+        ("dflash", 7, ["error"], 0),
+        ("eagle3", 256, [], 64),
+    ],
+)
+def test_drafts_of_all_requests_have_to_fit_into_one_step(method, batched, severities, at_once):
+    draft = {"method": method, "model": "a/draft", "tokens": 7, "layers": 5, "weights_gb": 2}
+    small = recipe(weights_gb=20, draft=draft, options={"max-num-batched-tokens": batched})
+    result = plan(small, facts(1), UserSettings(requirements=("vllm==0.33.0",)), {})
+    said = [one for one in result.findings if "drafts fill a step" in one.found]
+    assert [one.severity for one in said] == severities
+    assert all("max-num-batched-tokens: 512" in one.remedy for one in said)
+    if at_once:
+        assert f"the scheduler runs up to {at_once}," in result.plans["spark1"].here[0].memory.at_once
+
+
 def ring_of(count, large=True):
     fabric = fabric_plan(ring(count), FabricSettings(allow_large_ring=large)).facts
     return {host: replace(fact, state="applied") for host, fact in fabric.items()}

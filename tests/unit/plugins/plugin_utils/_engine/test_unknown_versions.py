@@ -130,6 +130,9 @@ def test_an_engine_that_lists_nothing_is_a_warning():
 
 
 def test_an_image_whose_name_tells_nothing_is_asked_whether_it_has_a_known_hole():
+    (finding,) = judged(Answer("0.33.0", (), "12.9"))
+    assert "(CUDA 12.9) is made for CUDA 12" in finding.found and finding.severity == "warning"
+    assert judged(Answer("0.33.0", (), "13.0")) == []
     (finding,) = judged(Answer("0.17.1", tuple(option_tables.load("vllm", "0.33.0").options)))
     assert "CVE-2026-27893" in finding.found and finding.severity == "warning"
 
