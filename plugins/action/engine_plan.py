@@ -61,7 +61,8 @@ class ActionModule(ActionBase):
                 facts, lacking = _by_inventory(hosts, task_vars["hostvars"])
             if lacking or len(hosts) < 2:
                 facts = engine_plan.assumed_facts(hosts)
-        services, problems = engine_services.wanted(options, hosts, _available(nodes))
+        taken = {host: node.taken for host, node in nodes.items() if node}
+        services, problems = engine_services.wanted(options, hosts, _available(nodes), taken)
         findings += problems
         several = options["services"]
         plans = None

@@ -20,6 +20,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._gateway impor
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._metrics import planners as metrics
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._nccl import planners as nccl
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._os import planners as os_
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers import planners as peers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._qos import planners as qos
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._report import planners as report
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._status import cluster as status
@@ -38,6 +39,7 @@ PLANNERS: Mapping[str, Planner] = {
     **bench.PLANNERS,
     **status.PLANNERS,
     **awx.PLANNERS,
+    **peers.PLANNERS,
     **report.PLANNERS,
     **verdict.PLANNERS,
     **metrics.PLANNERS,

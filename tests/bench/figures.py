@@ -15,7 +15,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "collections"), str(pathlib.Path(__file__).parent)]
 
 import planner_verdicts
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import catalogue, translation
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import catalogue
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers import as_engine, read
 
 NODES = (1, 2, 3, 4, 8)
 PEERS = ROOT / "tests/unit/fixtures/peer_recipes.yml"
@@ -28,7 +29,7 @@ def translated() -> list[bool]:
         whole = []
         for peer in yaml.safe_load(PEERS.read_text(encoding="utf-8")):
             path.write_text(yaml.safe_dump(peer["theirs"]), encoding="utf-8")
-            made = translation.translate(str(path))
+            made = as_engine.made(read.read(str(path)))
             if not made.findings:
                 whole.append("architecture" in made.document)
         return whole

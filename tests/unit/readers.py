@@ -762,10 +762,17 @@ command: |
   vllm serve {model} --port {port} --tensor-parallel-size {tensor_parallel} --max-model-len 4096 \\
    --speculative-config '{{"method": "mtp", "num_speculative_tokens": 2}}'
 """
+
+
+def _taken(peer: Any) -> None:
+    there("_peers/as_command:made")(peer)
+    there("_peers/as_engine:made")(peer)
+
+
 in_file(
-    "_engine/translation:translate",
+    "_peers/read:read",
     "theirs.yml",
-    lambda path: there("_engine/translation:translate")(str(path)),
+    lambda path: _taken(there("_peers/read:read")(str(path))),
     THEIRS,
 )
 said(

@@ -149,11 +149,15 @@ def test_without_an_inventory_a_number_is_asked_for():
 @FULL
 def test_a_recipe_of_others_is_translated_into_a_file(tmp_path):
     theirs, ours = tmp_path / "their.yaml", tmp_path / "new/mine.yml"
-    theirs.write_text("model: openai/gpt-oss-20b\nruntime: vllm\ncommand: vllm serve {model} --max-model-len 8192\n")
+    theirs.write_text(
+        "model: openai/gpt-oss-20b\nruntime: vllm\ncontainer: some/engine:1.2\n"
+        "command: vllm serve {model} --max-model-len 8192\n"
+    )
     done = play("playbooks/recipes.yml", "-e", f"recipes_translate={theirs}", "-e", f"recipes_save={ours}")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Nothing was left out." in done.stdout
-    assert "context: 8192" in ours.read_text()
+    assert yaml.safe_load(ours.read_text())["command"]["words"][-2:] == ["--max-model-len", "8192"]
+    assert "context: 8192" in (tmp_path / "new/mine-vllm.yml").read_text()
 
 
 def test_preflight_says_what_a_run_would_and_a_full_disk_can_be_emptied():

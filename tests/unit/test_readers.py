@@ -73,6 +73,7 @@ OURS = "a file of this collection"
 NOT_REACHED = {
     "module_utils/_artifacts/image_server.py:run": "a file of root that a run has just written",
     "module_utils/_engine/nosuid.py:_noted": "what root has written",
+    "module_utils/_engine/taken.py:_noted": "the same; its tests have damaged ones",
     "module_utils/_artifacts/from_controller.py:run": "what this collection has sent; its tests say what is refused",
     "module_utils/_artifacts/from_controller.py:take": "the same",
     "action/artifacts_send.py:_node": "its tests have a node that answers otherwise",

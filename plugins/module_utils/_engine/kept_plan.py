@@ -12,8 +12,9 @@ from typing import Annotated, Any, Optional
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Flag, Words
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Count, Flag, WordOrEmpty, Words
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image, taken
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import drop_state, write_state
@@ -71,6 +72,8 @@ def keep(plan: NodePlan, root: str = "/", check_mode: bool = False) -> bool:
     same = current is not None and current.identity == plan.identity
     if current is not None and same and current.image_ids == plan.image_ids:
         return False
+    # What it took when it served first is what counts: later it may be under load.
+    plan = replace(plan, took=current.took) if current is not None and same and current.took else plan
     if not check_mode:
         # The older one first: an interruption in between loses nothing that is needed.
         if current is not None and not same:
@@ -229,7 +232,33 @@ def ensure(request: Request, check: bool) -> Told:
     if request.state == "restored":
         return Told(put(request.plan, request.previous, check_mode=check))
     plan = replace(request.plan, image_ids=request.images) if request.images else request.plan
-    return Told(keep(plan, check_mode=check))
+    return Told(keep(replace(plan, took=_took(plan)), check_mode=check))
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a service took of this node's memory when it served, in bytes."""
+
+    recipe: Words
+    image: WordOrEmpty
+    nodes: Count
+    took: Count
+
+
+def taken_here(root: str = "/") -> tuple[Taken, ...]:
+    """By the plans that are kept, the one that serves first."""
+    kept = read(root)
+    return tuple(
+        Taken(service.recipe, service.image, service.nodes, plan.took[service.instance])
+        for plan in (kept.current, kept.previous)
+        for service in (plan.here if plan else ())
+        if plan and plan.took.get(service.instance)
+    )
+
+
+def _took(plan: NodePlan) -> dict[str, int]:
+    found = {one.instance: taken.by(one.names.unit, Machine()) for one in plan.here if one.engine.runs_here}
+    return {instance: took for instance, took in found.items() if took}
 
 
 def _told(request: Request) -> Told:

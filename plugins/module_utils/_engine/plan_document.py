@@ -127,6 +127,7 @@ class Memory:
     sequences: int = 0  # requests that the scheduler runs at once
     at_once: str = ""
     reasons: tuple[str, ...] = ()
+    measured: int = 0  # that the fullest node gave up when it served, where no budget is computed
 
 
 @dataclass(frozen=True)
@@ -368,6 +369,7 @@ class NodePlan:
     services: tuple[Offer, ...] = ()  # of the whole cluster; only its head, where the gateway is, has them
     identity: str = ""  # the same on all nodes; changes with every part that a user would see on any of them
     image_ids: Mapping[str, str] = field(default_factory=dict)  # by name, as they were when it served
+    took: Mapping[str, int] = field(default_factory=dict)  # bytes of memory by instance, once it served (_engine.taken)
     schema: int = SCHEMA_VERSION
 
     def as_dict(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import j
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.systemd import Unit
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json, rank_processes
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json, rank_processes, taken
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.causes import explain
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
@@ -153,6 +153,8 @@ class Node:
     def start(self, *, only: str = "") -> None:
         """Start the units in their order (or ``only`` one); those that run are left alone."""
         for unit in [only] if only else self.ranks.units:
+            if unit == self.ranks.engine and self._stopped(unit):
+                taken.note([unit], self.machine)
             self._service(unit).run()
 
     def stop(self) -> None:

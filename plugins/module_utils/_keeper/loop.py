@@ -23,6 +23,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import (
     causes,
     engine_json,
+    kept_plan,
     probe,
     ray_cluster,
 )
@@ -557,10 +558,17 @@ def make(config: Description, pulse: Pulse, machine: Machine) -> Keeper:
             shutting_down=lambda: machine.runner(["systemctl", "is-system-running"]).out.strip() == "stopping",
             settings=lambda: _settings(config.instance),
             told=lambda units: _told(node, units),
-            budget=config.budget_bytes,
+            budget=config.budget_bytes or _took(config),
             weights=config.weights_bytes,
         ),
     )
+
+
+def _took(config: Description) -> int:
+    """What it took of this node when it served before, where no budget is planned."""
+    image = config.settings.get("image", "")
+    same = [one.took for one in kept_plan.taken_here() if (one.recipe, one.image) == (config.recipe, image)]
+    return same[0] if same else 0
 
 
 def _settings(instance: str) -> Mapping[str, str]:

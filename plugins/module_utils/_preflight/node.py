@@ -18,6 +18,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.hardware
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.journal import KernelLine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.listening import Listener
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.network import Network
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.kept_plan import Taken
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.ibdev2netdev import Rdma
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.leftover_units import Leftover
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
@@ -119,6 +120,7 @@ class Node:
     managed: tuple[kinds.Word, ...] = ()  # sets of files (_managed/files.py)
     accounts: Mapping[kinds.Word, Account] = field(default_factory=dict)  # ours by their names
     engine_units: tuple[kinds.Word, ...] = ()  # of engine and keepers, that are installed
+    taken: tuple[Taken, ...] = ()  # what services took of its memory
     verdicts: kinds.Count = 0  # runs that are kept
     netplan_modes: Mapping[kinds.Words, Optional[kinds.FileMode]] = field(
         default_factory=dict

@@ -21,6 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.hardware import hardware, memory
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fact as fabric_fact
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import (
@@ -97,6 +98,7 @@ def gather(request: Request, machine: Machine | None = None) -> Node:
         managed=managed(machine),
         accounts=accounts(machine),
         engine_units=engine_units(machine),
+        taken=kept_plan.taken_here(machine.root),
         verdicts=len(machine.names(paths.VERDICTS)),
         netplan_modes={path: mode(machine, path) for path in netplan_files(machine)},
         netplan_bonds=netplan_bonds(machine),

@@ -23,7 +23,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
     image_build,
     images,
     inputs,
-    translation,
     unknown_versions,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
@@ -111,13 +110,6 @@ def list_recipes(options: Options) -> dict[str, Any]:
     return {"lines": lines, "recipes": [entry.document for entry in found], "warnings": list(map(str, findings))}
 
 
-def translate_recipe(options: Options) -> dict[str, Any]:
-    made = translation.translate(options["path"], options["recipe_paths"], options["model_files"])
-    said = ["Left out, and why:", *made.left_out] if made.left_out else ["Nothing was left out."]
-    said += ["What our checks say of it:", *map(str, made.findings)] if made.findings else []
-    return {"text": made.text, "lines": [*made.text.splitlines(), *said], "left_out": made.left_out}
-
-
 def engine_files(options: Options) -> dict[str, Any]:
     wrong = list(ranges.problems(options["keeper"]))
     if wrong:
@@ -203,14 +195,6 @@ PLANNERS = {
             "recipe_paths": {"type": "list", "elements": "str", "default": []},
             "launch": {"type": "str", "default": "auto"},
             "search": {"type": "str", "default": ""},
-        },
-    ),
-    "recipe_translation": Planner(
-        translate_recipe,
-        {
-            "path": {"type": "str", "required": True},
-            "recipe_paths": {"type": "list", "elements": "str", "default": []},
-            "model_files": {"type": "str", "default": ""},
         },
     ),
     "ray_files": Planner(

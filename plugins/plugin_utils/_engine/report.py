@@ -85,7 +85,15 @@ def _lowered(job: Job) -> list[str]:
 def memory_report(job: Job) -> Memory:
     budget = job.budget
     if job.engine.opaque:
-        return Memory("not computed", NOT_KNOWN, "", job.recipe.device, job.recipe.context, job.recipe.concurrency, 0.0)
+        recipe, took = job.recipe, job.took
+        sentence = (
+            f"{gib(took)} GiB{' of each machine' if job.several else ''}, measured when it served"
+            if took
+            else NOT_KNOWN
+        )
+        return Memory(
+            "not computed", sentence, "", recipe.device, recipe.context, recipe.concurrency, 0.0, measured=took
+        )
     if budget is None:
         # vLLM's CPU platform sizes its cache by kv-cache-memory-bytes and knows no utilization.
         sentence = f"not computed: a CPU has no GPU memory; {job.concurrency} x {job.context} tokens as the recipe says"

@@ -19,6 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import p
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError, errors
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as documents
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.kept_plan import Taken
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import (
     Cluster,
@@ -34,8 +35,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import spelling
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import checks as engine_checks
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
+    memory_fit,
+    option_tables,
+    report,
+    user_settings,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import model as engine_model
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables, report, user_settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.checks import Check
@@ -172,7 +178,10 @@ def over(common: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
 
 
 def service(
-    entry: Entry, args: Mapping[str, Any], available: Mapping[str, int]
+    entry: Entry,
+    args: Mapping[str, Any],
+    available: Mapping[str, int],
+    taken: Mapping[str, Sequence[Taken]] | None = None,
 ) -> tuple[Service | None, list[Finding]]:
     """Recipe, settings and shape of one service from the options of engine_plan, or what is wrong with them."""
     given = over(args, entry)
@@ -192,7 +201,7 @@ def service(
             findings.append(Finding(exc.where, exc.found, exc.remedy))
     if recipe is None:
         return None, findings
-    settings = replace(user_settings.read(given), available=available)
+    settings = replace(user_settings.read(given), available=available, taken=taken or {})
     # It listens where its command says.
     settings = replace(settings, port=recipe.port) if recipe.port else settings
     return Service(entry, recipe, settings, shape), findings
@@ -207,14 +216,18 @@ def said(entry: Entry, findings: Sequence[Finding]) -> list[Finding]:
 
 
 def wanted(
-    args: Mapping[str, Any], hosts: Sequence[str], available: Mapping[str, int] | None = None
+    args: Mapping[str, Any],
+    hosts: Sequence[str],
+    available: Mapping[str, int] | None = None,
+    taken: Mapping[str, Sequence[Taken]] | None = None,
 ) -> tuple[list[Service], list[Finding]]:
     """The services that can be read, and what is wrong with the others. ``args``: :func:`user_settings.given`, with
-    ``services`` and ``recipe_paths``; ``available``: bytes by host, where no engine is installed."""
+    ``services`` and ``recipe_paths``; ``available``: bytes by host, where no engine is installed;
+    ``taken``: what services have taken there before."""
     entries, findings = read(args["services"], hosts)
     made = []
     for entry in entries:
-        known, problems = service(entry, args, available or {})
+        known, problems = service(entry, args, available or {}, taken)
         findings += said(entry, problems) if args["services"] else problems
         made += [known] if known else []
     return made, findings
@@ -389,6 +402,34 @@ def _part_of_a_node(together: Together) -> Iterator[Finding]:
             )
 
 
+def _room_beside(together: Together) -> Iterator[Finding]:
+    """What a command of a recipe's own takes is known once it has served; the others have a budget."""
+    for host in sorted(together.facts):
+        here = {one.name: one.plans[host].here[0].memory for one in together.planned if host in one.plans}
+        own = [one.name for one in together.planned if host in one.plans and KINDS[one.first.engine.name].opaque]
+        if not own or len(here) < 2:
+            continue
+        for name in own:
+            if not here[name].measured:
+                yield Finding(
+                    f"{WHERE} {name}",
+                    f"what it takes of {host} is not known before its first start, and {len(here) - 1} other"
+                    f" {'service is' if len(here) == 2 else 'services are'} to run there",
+                    "Start it alone once, and then the others beside it",
+                    severity="warning",
+                )
+        total = max(memory.total for memory in here.values()) or memory_fit.GB10_TOTAL
+        needed = {name: memory.measured or memory.budget + memory.host - memory.beside for name, memory in here.items()}
+        if sum(needed.values()) > total:
+            shares = " + ".join(f"{name} {memory_fit.gib(size)}" for name, size in needed.items())
+            yield Finding(
+                host,
+                f"its services take more than its {memory_fit.gib(total)} GiB: {shares}",
+                f"Give the others a smaller memory_share, or nodes of their own: {', '.join(own)} took that much when"
+                " it served",
+            )
+
+
 def _one_environment(together: Together) -> Iterator[Finding]:
     environments: dict[tuple[str, str], tuple[str, Sequence[str]]] = {}
     for one in together.planned:
@@ -455,6 +496,7 @@ CHECKS = (
     Check("services", _ports_of_services),
     Check("plans", _names_of_models),
     Check("plans", _part_of_a_node),
+    Check("plans", _room_beside, ""),
     Check("plans", _one_environment),
     Check("plans", _no_key_on_the_network),
     Check("plans", _no_firewall, ""),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import ports
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.kept_plan import Taken
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES, OptionNames
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Container
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import image_build as image_builds
@@ -98,6 +99,7 @@ class UserSettings:
     # What the planner adds for one of several services.
     names: OptionNames = VARIABLES  # what the user calls an option here
     available: Mapping[str, int] = field(default_factory=dict)  # MemAvailable in bytes, where no engine is installed
+    taken: Mapping[str, Sequence[Taken]] = field(default_factory=dict)  # by host, of services that have served
     instance: str = ""  # name of the service where there are several
     api_host: str = kinds_base.API_HOST
     memory_share: float = 1.0  # of what engines may have on a node

@@ -686,7 +686,8 @@ def test_an_image_is_built_from_its_dockerfile_alone(monkeypatch):
     def docker(argv):
         if argv[1] == "image":
             return Completed(1, "", "No such image")
-        seen.append((argv, {path.name: path.read_text() for path in Path(argv[-1]).iterdir()}))
+        files = [path for path in Path(argv[-1]).rglob("*") if path.is_file()]
+        seen.append((argv, {str(path.relative_to(argv[-1])): path.read_text() for path in files}))
         return Completed(0)
 
     monkeypatch.setattr(image_copy, "compilers", lambda: 3)
@@ -698,6 +699,11 @@ def test_an_image_is_built_from_its_dockerfile_alone(monkeypatch):
     image_copy.obtain(NAME, "", "", docker, image_copy.Built("FROM x"))
     image_copy.obtain(NAME, "", "", docker, replace(build, arguments={"MAX_JOBS": "1"}))
     assert [argv[4:-1] for argv, _files in seen[1:]] == [[], ["--build-arg=MAX_JOBS=1"]]
+    image_copy.obtain(NAME, "", "", docker, image_copy.Built("FROM x", files={"mods/a/run.sh": "b"}))
+    assert seen[-1][1] == {"Dockerfile": "FROM x", "mods/a/run.sh": "b"}
+    for path in ("../x", "/tmp/x", "a/../../x"):
+        with pytest.raises(SparkError, match="no path beside a Dockerfile"):
+            image_copy.obtain(NAME, "", "", docker, image_copy.Built("FROM x", files={path: "b"}))
     fails = Completed(1, "", f"{'#' * 5000} nvcc: Killed")
     broken = {"image": Completed(1, "", "No such image"), "build": fails}
     with pytest.raises(SparkError, match=r"cannot be built .*nvcc: Killed.*engine_image_build.*MAX_JOBS") as found:

@@ -766,6 +766,28 @@ def test_make_reads_the_description(tmp_path, monkeypatch):
     assert pulse.stepped > 0
 
 
+def test_a_path_that_answers_comes_before_a_token_while_it_loads(tmp_path):
+    def prober(engine):
+        found = keeper_loop.make(
+            config(tmp_path, engine, health="/health"), Pulse(-1), Machine("/", lambda _argv: None)
+        )
+        return found.parts.prober
+
+    with fake_engine("open") as engine:
+        asked = prober(engine)
+        asked.hasty = True
+        asked.ask()
+        assert [path for _method, path, _body in engine.requests] == ["/health", "/v1/chat/completions"]
+        asked.hasty = False
+        asked.ask()
+        assert len(engine.requests) == 3
+        engine.mode = "404"
+        asked.hasty = True
+        with pytest.raises(ProbeError):
+            asked.ask()
+        assert engine.requests[-1][1] == "/health"
+
+
 def test_ray_is_asked_for_every_member(tmp_path, monkeypatch):
     ray = Ray("/p", "", "a:1", {}, "u")
     queries = []

@@ -8,12 +8,13 @@ from dataclasses import replace
 
 import pytest
 import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.kept_plan import Taken
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import image_build, own_command, services
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import compose, service_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
-from engine_plans import facts, required
+from engine_plans import FOREIGN, GPU, facts, required
 
 DOCUMENT = {
     "model": "someone/fast",
@@ -41,7 +42,16 @@ def said(result):
 def test_each_rank_runs_its_words_with_its_places_filled():
     result = planned()
     head, worker = (plan.here[0] for plan in result.plans.values())
-    assert head.engine.command.words == "serve someone/fast --as own --at 127.0.0.1:8000 --rank 0/2".split()
+    assert head.engine.command.words == [
+        "serve",
+        "someone/fast",
+        "--as",
+        "own",
+        "--at",
+        "127.0.0.1:8000",
+        "--rank",
+        "0/2",
+    ]
     script = "exec serve someone/fast --join 192.168.100.10:29501 --on 192.168.100.11/enp1s0f0np0 $HOME %i {x}"
     assert worker.engine.command.words == ["bash", "-lc", script]
     assert [plan.engine.env["ME"] for plan in (head, worker)] == ["192.168.100.10", "192.168.100.11"]
@@ -138,6 +148,47 @@ def test_a_recipe_of_another_engine_is_no_command():
 def test_the_name_for_clients(values, served):
     plan = planned(1, **values).plans["spark1"]
     assert plan.here[0].engine.served_model_name == served
+
+
+GIB = 1024**3
+
+
+def taken(gib, hosts=("spark1", "spark2"), image=DOCUMENT["image"]):
+    return {host: (Taken("own", image, 2, (gib + number) * GIB),) for number, host in enumerate(hosts)}
+
+
+def test_its_memory_is_known_once_it_has_served():
+    memory = planned(settings={"taken": taken(80)}).plans["spark1"].here[0].memory
+    assert (memory.verdict, memory.measured, memory.budget) == ("not computed", 81 * GIB, 0)
+    assert "81.0 GiB of each machine, measured when it served" in planned(settings={"taken": taken(80)}).summary[0]
+    for other in (taken(80, ("spark1",)), taken(80, image="example.org/other:1.0")):
+        assert planned(settings={"taken": other}).plans["spark1"].here[0].memory.measured == 0
+
+
+def beside(share, **own):
+    document = {**DOCUMENT, "min_nodes": 1}
+    recipe = required(*engine_recipe.parse(document, "own.yml", "own"))
+    small = {**FOREIGN, "weights_gb": 4}
+    other = required(*engine_recipe.parse(small, "small.yml", "small"))
+    settings = UserSettings(allow=("command",), **own)
+    entries = [
+        services.Service(services.Entry("own", ("spark1",), 0.5, {}), recipe, settings),
+        services.Service(
+            services.Entry("small", ("spark1",), share, {}),
+            other,
+            UserSettings(requirements=GPU, port=8001, served_model_name="small"),
+        ),
+    ]
+    return services.plan(entries, facts(1), {}, given=2)
+
+
+def test_others_beside_it_have_what_it_leaves():
+    assert "what it takes of spark1 is not known before its first start, and 1 other service" in said(beside(0.5))
+    one = {"spark1": (Taken("own", DOCUMENT["image"], 1, 40 * GIB),)}
+    assert not beside(0.5, taken=one).findings
+    much = {"spark1": (Taken("own", DOCUMENT["image"], 1, 100 * GIB),)}
+    refused = beside(0.5, taken=much)
+    assert not refused.plans and "its services take more than its" in said(refused) and "own 100.0" in said(refused)
 
 
 def rendered(**values):

@@ -15,11 +15,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
     catalogue,
     consent,
     option_tables,
-    translation,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers import as_engine, read
 from engine_plans import FOREIGN, required
 from engine_plans import foreign as planned
 from hypothesis import given, settings
@@ -309,7 +309,7 @@ def test_what_is_listed_as_harmless_is_an_option_that_takes_a_word():
 def test_a_command_of_others_is_read_as_the_engine_reads_it(tmp_path, words, options, left):
     path = tmp_path / "their.yaml"
     path.write_text(yaml.safe_dump({"model": "a/b", "command": f"vllm serve a/b {words}"}))
-    made = translation.translate(str(path))
+    made = as_engine.made(read.read(str(path)))
     assert made.document.get("options", {}) == options
     assert [said for said in made.left_out if left and said.startswith(left)] or not left
 
@@ -317,5 +317,5 @@ def test_a_command_of_others_is_read_as_the_engine_reads_it(tmp_path, words, opt
 def test_what_stands_behind_a_switch_is_no_value_of_it(tmp_path):
     path = tmp_path / "their.yaml"
     path.write_text(yaml.safe_dump({"command": "vllm serve --enforce-eager a/b"}))
-    made = translation.translate(str(path))
+    made = as_engine.made(read.read(str(path)))
     assert (made.document["model"], made.document["options"]) == ("a/b", {"enforce-eager": True})

@@ -1,16 +1,13 @@
 # Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Recipes of sparkrun and of spark-vllm-docker in our words, and what of them was left out and why.
+"""A recipe of another tool in the words of our own engine kinds, which know its options, and what of it was left out.
 
-Both are a command line with placeholders, defaults for them, and environment. They say nothing of the model's shape:
-that comes from a shipped recipe of the same model, or from the model's own files.
+It says nothing of the model's shape: that comes from a shipped recipe of the same model, or from the model's own files.
 """
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -23,7 +20,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
     SparkError,
     errors,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import yaml_text
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
     catalogue,
     checks,
@@ -37,9 +33,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import METHODS, WITHIN
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.secret_names import looks_secret
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers import placement
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers.facts import PeerRecipe, secret, shown
 
-_PLACEHOLDER = re.compile(r"\{\{|\}\}|\{(\w+)\}")
 _ABBREVIATED = {"--tp": "--tp-size", "--pp": "--pp-size", "--dp": "--dp-size"}  # SGLang's; the others are in the tables
 _CONTEXT = ("max-model-len", "context-length", "max_seq_len")
 _USUAL_CONTEXT = 32768
@@ -49,38 +45,18 @@ _PIPELINE = ("pipeline-parallel-size", "pp-size", "pipeline_parallel_size", "pp_
 _POOLING = ("runner", "convert", "task")  # what else than tokens it gives; the plan sets these by the recipe's task
 _RANKS = ("classify", "score", "rerank")
 # The plan's own, as in every recipe: nobody misses them.
-_EXPECTED = ("host", "port", "distributed-executor-backend", "model-path", "enable-metrics", "gpus_per_node")
-_LABELS = ", ".join(engine.label for engine in ENGINES.values())
-_STARTERS = frozenset(engine.starter for engine in ENGINES.values())  # beside `… serve`
-# Keys of sparkrun's defaults where it has no command: what they are called here, where that is not their name.
-_DEFAULTS = {
-    "tensor_parallel": _TENSOR,
-    "pipeline_parallel": _PIPELINE,
-    "max_model_len": _CONTEXT,
-    "gpu_memory_utilization": _SHARE,
-    "max_num_seqs": tuple(engine.sequences_option for engine in ENGINES.values()),
-}
-# Keys of a recipe that are read, and others with what is known of them.
-_READ = frozenset(
+_EXPECTED = frozenset(
     {
-        *("recipe_version", "name", "description", "model", "model_revision", "runtime", "command", "defaults", "env"),
-        *("min_nodes", "max_nodes", "cluster_only", "solo_only"),
+        *("host", "port", "distributed-executor-backend", "model-path", "enable-metrics", "gpus_per_node"),
+        *("nnodes", "node-rank", "master-addr", "master-port", "dist-init-addr", "headless"),
     }
 )
-_UNKNOWN = {
-    "mods": "patches of their image; without them the engine is the released one",
-    "build_args": "how their image is built",
+_AROUND = {
     "executor_config": "how their container is started",
-    "container": "engine_image names an image here, with a digest or a version",
-    "patches": "changes of their engine; without them it is the released one",
-    "draft_model": "a draft is a part of the recipe here (docs/recipes.md)",
+    "pre_exec": "what they change in the container before it serves; without it the engine is the released one",
     "metadata": "what it says of the model; the shape comes from the model's own files",
-    "variants": "further settings; translate the one that you want",
 }
-
 _PRIVATE = "it looks like a secret, which others could read. Use a variable that names a file, such as HF_TOKEN_PATH"
-
-_SHAPE = {"defaults": dict, "metadata": dict, "env": dict, "min_nodes": int, "max_nodes": int, "model": str}
 
 
 @dataclass
@@ -96,42 +72,38 @@ class Translation:
         return yaml.safe_dump(self.document, sort_keys=False, width=118)
 
 
-def translate(path: str, recipe_paths: Sequence[str] = (), model_files: str = "") -> Translation:
-    """The recipe in a file. Raises :class:`SparkError` where it is none of theirs."""
-    theirs = yaml_text.file(Path(path).expanduser(), "Check recipes_translate")
-    runtime = str(theirs.get("runtime") or "") if isinstance(theirs, Mapping) else ""
-    if runtime and not _engine_of(runtime):
-        remedy = f"Look for one of {_LABELS}"
-        raise SparkError(f"it is for {runtime}, which is not started here", path, remedy)
-    commanded = isinstance(theirs, Mapping) and isinstance(theirs.get("command"), str)
-    if not commanded and not (runtime and "model" in theirs):
-        remedy = "Name a recipe of sparkrun or spark-vllm-docker: it has a command, or a runtime and defaults"
-        raise SparkError("it has no command to translate", path, remedy)
-    yaml_text.check(theirs, _SHAPE, path)
-    return _Work(theirs, recipe_paths, model_files, path).made()
+def made(peer: PeerRecipe, recipe_paths: Sequence[str] = (), model_files: str = "") -> Translation:
+    """Raises :class:`SparkError` where none of our own kinds is what the command starts."""
+    program, begins = placement.program(peer.argv)
+    known, words = program or placement.by_image(peer.image), peer.argv[begins:] if program else peer.argv
+    if known is None or known.name not in ENGINES:
+        labels = ", ".join(engine.label for engine in ENGINES.values() if engine.distributions)
+        raise SparkError(f"its command starts none of {labels}", peer.where, "Take it as it is")
+    return _Work(peer, ENGINES[known.name], words, recipe_paths, model_files).made()
 
 
 @dataclass
 class _Work:
-    theirs: Mapping[str, Any]
+    peer: PeerRecipe
+    engine: kinds_base.Engine
+    words: Sequence[str]
     recipe_paths: Sequence[str]
     model_files: str
-    path: str
     out: Translation = field(default_factory=Translation)
 
     def made(self) -> Translation:
-        program, words = self._words()
-        engine = ENGINES[_engine_of(program)]
-        given, served = _options(words, engine)
+        peer, engine = self.peer, self.engine
+        given, served = _options(self.words, engine)
         given = kinds_base.merge(engine, given, {})
         out, document = self.out, self.out.document
-        document["description"] = self._description()
+        document["description"] = peer.description
         document["model"] = self._model(served or str(given.get("model-path") or ""))
-        if revision := _taken(given, ("revision",)) or self.theirs.get("model_revision"):
+        if revision := _taken(given, ("revision",)) or peer.revision:
             document["revision"] = str(revision)
-        document["served_model_name"] = str(
-            _taken(given, ("served-model-name",)) or document["model"].rpartition("/")[2].lower()
-        )
+        names = [str(name) for name in _listed(_taken(given, ("served-model-name",)))] or list(peer.served)
+        document["served_model_name"] = names[0] if names else document["model"]
+        if names[1:]:
+            out.left_out.append(f"the name(s) {', '.join(names[1:])}: clients get one name here, {names[0]}")
         document["engine"] = engine.name
         self._task(given)
         self._nodes(given)
@@ -146,62 +118,38 @@ class _Work:
         for key in ("options", "environment"):
             if not document[key]:
                 del document[key]
-        document["sources"] = [f"translated from {Path(self.path).name}"]
-        for key, value in self.theirs.items():
-            if key in _READ or not value or (key == "metadata" and set(value) <= {"description"}):
-                continue
-            out.left_out.append(
-                f"{key} ({_shown(str(key), value)}): {_UNKNOWN.get(str(key), 'nothing here is like it')}"
-            )
+        document["sources"] = [f"translated from {Path(peer.where).name}"]
+        out.left_out += self._around()
         if shape:
             name = re.sub(r"[^a-z0-9._-]+", "-", document["served_model_name"].rpartition("/")[2].lower())
-            _recipe, problems = engine_recipe.parse(document, self.path, name)
+            _recipe, problems = engine_recipe.parse(document, peer.where, name)
             out.findings += problems
         return out
 
-    def _words(self) -> tuple[str, list[str]]:
-        """The engine's program and the words behind it, with the defaults put in."""
-        defaults = {**(self.theirs.get("defaults") or {}), "model": self.theirs.get("model", "")}
-        if not isinstance(self.theirs.get("command"), str):
-            return self._without_command()
-        # Version 1 doubles braces that are meant; where none is said, the one that knows no runtimes does.
-        version = str(self.theirs.get("recipe_version") or "")
-        theirs = version != "1" if version else "runtime" in self.theirs
-
-        def value(match: re.Match[str]) -> str:
-            if not match.group(1):
-                return match.group() if theirs else match.group()[0]
-            return str(defaults.get(match.group(1), match.group()))
-
-        text = _PLACEHOLDER.sub(value, self.theirs["command"].replace("\\\n", " "))
-        try:
-            words = shlex.split(text, comments=True)
-        except ValueError as exc:
-            raise SparkError(f"its command cannot be read ({exc})", self.path, "Correct its quotes") from exc
-        for number, word in enumerate(words):
-            if word == "serve" and number:
-                return words[number - 1], words[number + 1 :]
-            if word.rpartition("/")[2] in _STARTERS and words[number + 1 : number + 2] != ["serve"]:
-                return word, words[number + 1 :]
-        raise SparkError(f"its command starts none of {_LABELS}", self.path, "Write the recipe by hand")
-
-    def _without_command(self) -> tuple[str, list[str]]:
-        """sparkrun makes one from `defaults`; what the engine does not know by that name is said."""
-        program = str(self.theirs["runtime"])
-        engine = ENGINES[_engine_of(program)]
-        known = kinds_base.flags_and_values(engine, option_tables.newest(engine.name, "").version)
-        words = [str(self.theirs["model"])]
-        for key, value in (self.theirs.get("defaults") or {}).items():
-            names = (*_DEFAULTS.get(str(key), ()), str(key).replace("_", "-"), str(key))
-            name = next((name for name in names if name in known), "")
-            if not name:
-                self.out.left_out.append(
-                    f"{key} ({_shown(str(key), value)}): {engine.label} has no option of that name"
-                )
-            elif value is not False and value is not None:
-                text = value if isinstance(value, str) else json.dumps(value)
-                words += [f"--{name}"] if value is True else [f"--{name}={text}"]
-        return program, words
+    def _around(self) -> list[str]:
+        """What stands around their command."""
+        peer, said = self.peer, []
+        if peer.image:
+            said.append(f"container ({peer.image}): engine_image names an image here, with a digest or a version")
+        if peer.mods:
+            said.append(
+                f"mods ({', '.join(peer.mods)}): patches of their image; without them the engine is the released one"
+            )
+        if peer.dockerfile:
+            said.append(f"build ({peer.dockerfile}): engine_image_build makes an image of it")
+        said += [
+            f"mount {one.source}:{one.target}: a file of theirs in the container; a recipe's key patches mounts one"
+            for one in peer.mounts
+        ]
+        if peer.script:
+            said.append("the shell around its command: only the engine's own command is read")
+        said += [f"{key} ({shown(key, value)}): {_AROUND[key]}" for key, value in peer.keys.items() if value]
+        said += [
+            str(loss)
+            for loss in peer.losses
+            if not loss.what.startswith(("container (", "mods (", "model ", "executor_config.", "pre_exec ("))
+        ]
+        return said
 
     def _context(self, asked: Any, longest: int) -> int:
         size = memory_options.number(asked)
@@ -213,14 +161,9 @@ class _Work:
             )
         return longest or _USUAL_CONTEXT
 
-    def _description(self) -> str:
-        metadata = self.theirs.get("metadata") or {}
-        text = self.theirs.get("description") or metadata.get("description") or self.theirs.get("name") or ""
-        return " ".join(str(text).split())
-
     def _model(self, served: str) -> str:
         """What the command serves: ``model`` is only what they download."""
-        named = str(self.theirs.get("model") or "")
+        named = self.peer.model
         if named and served and served != named:
             taken, other = (named, served) if served.startswith("/") else (served, named)
             self.out.left_out.append(f"model {other}: their recipe names two; the command serves {served}")
@@ -237,16 +180,12 @@ class _Work:
 
     def _nodes(self, given: dict[str, Any]) -> None:
         """As many as their sizes take, or what they ask for; the plan splits the model itself."""
-        sizes = [_taken(given, names) for names in (_TENSOR, _PIPELINE)]
-        product = 1
-        for size in sizes:
-            product *= size if isinstance(size, int) and size > 0 else 1
-        asked = int(self.theirs.get("min_nodes") or (2 if self.theirs.get("cluster_only") else 1))
-        if asked > 1:
-            self.out.document["min_nodes"] = max(product, asked)
-        most = 1 if self.theirs.get("solo_only") else int(self.theirs.get("max_nodes") or 0)
-        if most:
-            self.out.document["max_nodes"] = most
+        for names in (_TENSOR, _PIPELINE):
+            _taken(given, names)
+        if self.peer.min_nodes > 1:
+            self.out.document["min_nodes"] = self.peer.min_nodes
+        if self.peer.max_nodes:
+            self.out.document["max_nodes"] = max(self.peer.max_nodes, self.peer.min_nodes)
 
     def _shape(self, document: dict[str, Any]) -> None:
         if self.model_files:
@@ -328,15 +267,15 @@ class _Work:
                     f"--{name} {value}: a file of their image; the model brings a template of its own"
                 )
                 continue
-            wrong = errors(kinds_base.examine(engine, version, {name: value}, {}, self.path))
+            wrong = errors(kinds_base.examine(engine, version, {name: value}, {}, self.peer.where))
             doubts = {} if wrong else consent.option_doubts(engine, version, name, value)
             # What nobody knows stays: the plan asks for it by its name.
             known = {word: does for word, does in doubts.items() if does != consent.UNKNOWN}
             if wrong:
-                given_as = f"--{name}" if value is True else f"--{name} {_shown(name, value)}"
+                given_as = f"--{name}" if value is True else f"--{name} {shown(name, value)}"
                 self.out.left_out.append(f"{given_as}: {wrong[0].found}. {wrong[0].remedy}")
-            elif _secret(name, value):
-                self.out.left_out.append(f"--{name} {_shown(name, value)}: {_PRIVATE}")
+            elif secret(name, value):
+                self.out.left_out.append(f"--{name} {shown(name, value)}: {_PRIVATE}")
             elif known:
                 why = "; ".join(f"--{word}: it {does}" for word, does in known.items())
                 self.out.left_out.append(f"{why}; if you trust that, put {name} into engine_options")
@@ -347,12 +286,12 @@ class _Work:
     def _environment(self, engine: kinds_base.Engine) -> dict[str, str]:
         version, kept = option_tables.newest(engine.name, "").version, {}
         of_plan = checks.PER_NODE | checks.OF_THE_FABRIC
-        for name, value in sorted((str(name), value) for name, value in (self.theirs.get("env") or {}).items()):
-            given_as = f"{name}={_shown(name, value)}"
-            if name in of_plan or name.startswith("NCCL_"):
+        for name, value in sorted((str(name), value) for name, value in self.peer.environment.items()):
+            given_as = f"{name}={shown(name, value)}"
+            if name in of_plan or name.startswith("NCCL_") or "@" in value:
                 self.out.left_out.append(f"{given_as}: how nodes reach each other is the fabric's")
                 continue
-            if _secret(name, value):
+            if secret(name, value):
                 self.out.left_out.append(f"{given_as}: {_PRIVATE}")
                 continue
             doubt = consent.variable_doubt(engine, name, str(value))
@@ -362,17 +301,12 @@ class _Work:
                     f"{given_as}: it {doubt}; if you trust that, put {name} into engine_environment"
                 )
                 continue
-            found = list(kinds_base.examine(engine, version, {}, {name: str(value)}, self.path))
+            found = list(kinds_base.examine(engine, version, {}, {name: str(value)}, self.peer.where))
             if found:
                 self.out.left_out.append(f"{given_as}: {found[0].found}. {found[0].remedy}")
             else:
                 kept[name] = str(value)
         return kept
-
-
-def _engine_of(program: str) -> str:
-    """By the name of a program or of a runtime, or an empty text."""
-    return next((name for name, engine in ENGINES.items() if engine.short in program), "")
 
 
 def _options(words: Sequence[str], engine: kinds_base.Engine) -> tuple[dict[str, Any], str]:
@@ -400,21 +334,8 @@ def _value(text: str) -> Any:
         return text
 
 
-def _secret(name: str, value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return any(_secret(str(key), item) for key, item in value.items())
-    if isinstance(value, list):
-        return any(_secret(name, item) for item in value)
-    return looks_secret(name.replace("-", "_"), str(value))
-
-
-def _shown(name: str, value: Any) -> str:
-    """For screen and log, which keep no secret of theirs."""
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key}: {_shown(str(key), item)}" for key, item in value.items())
-    if isinstance(value, list):
-        return ", ".join(_shown(name, item) for item in value)
-    return "…" if _secret(name, value) else str(value)
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def _taken(given: dict[str, Any], names: Sequence[str]) -> Any:

@@ -1,0 +1,87 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A file of another tool, by what is in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import yaml_text
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers import (
+    compose,
+    docker_run,
+    env_file,
+    placement,
+    spark_vllm_docker,
+    sparkrun,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers.facts import PeerRecipe, file_text, secret
+
+FORMATS = (
+    "a recipe of sparkrun or spark-vllm-docker, a docker run line, a Compose file, or a launcher's environment file"
+)
+_GIVEN = re.compile(r"(?<![\w-])(--[A-Za-z][\w-]*|[A-Za-z_]\w*)(=|[ \t]+(?!-))(\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|)]+)")
+_ASSIGNMENT = re.compile(r"^\s*(?:export\s+)?[A-Za-z_]\w*\+?=", re.MULTILINE)
+
+
+def read(path: str) -> PeerRecipe:
+    """The facts of a file. Raises :class:`SparkError` where it starts nothing that is known."""
+    peer = _facts(Path(path).expanduser())
+    _without_secrets(peer)
+    return peer
+
+
+def _facts(place: Path) -> PeerRecipe:
+    text = file_text(place)
+    document = _document(text, place)
+    if isinstance(document, Mapping):
+        if isinstance(document.get("services"), Mapping):
+            return compose.read(document, str(place))
+        if spark_vllm_docker.matches(document):
+            return spark_vllm_docker.read(document, str(place))
+        if sparkrun.matches(document):
+            return sparkrun.read(document, str(place))
+    if docker_run.matches(text):
+        return docker_run.read(text, str(place))
+    if not isinstance(document, (Mapping, list)) and _ASSIGNMENT.search(text):
+        beside = next((one for name in compose.FILES if (one := place.parent / name).is_file()), None)
+        found = _document(file_text(beside), beside) if beside else None
+        if beside and isinstance(found, Mapping) and isinstance(found.get("services"), Mapping):
+            return compose.read(found, str(beside), env_file.assigned(text, place).values)
+        return env_file.read(text, str(place))
+    raise SparkError("it has no command to translate, and starts nothing that is known", str(place), f"Name {FORMATS}")
+
+
+def _document(text: str, place: Path) -> Any:
+    """What YAML makes of it, where it is YAML at all."""
+    named = place.suffix in (".yml", ".yaml")
+    try:
+        if named or not docker_run.matches(text):
+            return yaml_text.file(place, "Check recipes_translate")
+    except SparkError:
+        if named:
+            raise
+    return None
+
+
+def _without_secrets(peer: PeerRecipe) -> None:
+    """Out of the command; each is named."""
+    for given in reversed(list(placement.options(peer.argv))):
+        if given.value is not None and secret(given.name, given.value):
+            peer.secret(given.name)
+            del peer.argv[given.at : given.at + (1 if given.inline else 2)]
+
+    def hide(match: re.Match[str]) -> str:
+        name, _between, value = match.groups()
+        plain = value.strip("\"'")
+        option = name.startswith("-")
+        if not plain or not secret(name, plain) or (not option and plain.startswith("$")):
+            return match.group()
+        peer.secret(name)
+        return "" if option else f"{name}="
+
+    peer.script = _GIVEN.sub(hide, peer.script)
