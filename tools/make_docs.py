@@ -22,7 +22,7 @@ import guide_figures
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document as verdicts
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._awx import surveys
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import hazards, loaders, recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import checks as preflight_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import layers as preflight_layers
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
@@ -125,6 +125,37 @@ def limits_page(old: str) -> str:
     return table("docs/verdicts.md", old, lines)
 
 
+_NAMED = {
+    "image": "the image",
+    "requirements": "packages",
+    "label": "the engine",
+    "version": "",
+    "expert_parallel": "engine_expert_parallel",
+}
+
+
+def hazards_page(old: str) -> str:
+    lines = ["| When | What happens | What to do | Source |", "|---|---|---|---|"]
+    for row in hazards.HAZARDS:
+        versions = " ".join(filter(None, (row.since and f"from {row.since}", row.mended and f"before {row.mended}")))
+        when = [*filter(None, (row.engine, versions)), *(f"`{name}`: `{one}`" for name, one in row.when.items())]
+        when += [f"not `{name}`: `{one}`" for name, one in row.unless.items()]
+        does = {"error": "Refused. ", "warning": "Warned of. "}.get(row.severity, "")
+        does += "".join(f"The plan sets `{name}`. " for name in row.sets)
+        cells = ("; ".join(when), row.what.format_map(_NAMED), f"{does}{row.remedy.format_map(_NAMED)}", row.source)
+        lines.append("| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |")
+    return table("docs/known-problems.md", old, lines)
+
+
+def loaders_page(old: str) -> str:
+    lines = ["| `load-format` | GB/s of one disk | Takes, GiB | Over N machines a disk reads | Where it comes from |"]
+    lines.append("|---|---|---|---|---|")
+    for name, one in {"none: files mapped into memory": loaders.MAPPED, **loaders.LOADERS}.items():
+        part = "1/N" if one.divided else "all"
+        lines.append(f"| {name} | {one.gb_per_s:g} | {one.kept / loaders.GIB:g} | {part} | {one.source} |")
+    return table("docs/tasks/change-model.md", old, lines)
+
+
 def anchor(title: str) -> str:
     """As GitHub makes it."""
     return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
@@ -192,6 +223,8 @@ PAGES: Mapping[str, Callable[[str], str]] = {
     "roles/awx/vars/main/surveys_generated.yml": awx_surveys,
     "docs/troubleshooting.md": troubleshooting,
     "docs/verdicts.md": limits_page,
+    "docs/known-problems.md": hazards_page,
+    "docs/tasks/change-model.md": loaders_page,
     "docs/reference.md": reference_page,
     "docs/test-figures.md": lambda old: table("docs/test-figures.md", old, guide_figures.table()),
     "docs/verdicts.schema.json": lambda _old: json.dumps(verdicts.schema(), indent=2) + "\n",

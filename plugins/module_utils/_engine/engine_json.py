@@ -83,6 +83,9 @@ class Description:
     stop_timeout_s: float = 60.0
     budget_bytes: int = 0
     weights_bytes: int = 0
+    load_format: str = ""  # how they are to be read; empty: the engine's own way
+    load_gb_per_s: float = 0.0  # that others have measured so, of one machine's weights; 0: unknown
+    model_directory: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)  # as a user knows them, to say what has changed
     ray: Ray = field(default_factory=Ray)
     keeper: Settings = field(default_factory=Settings)

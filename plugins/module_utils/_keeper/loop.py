@@ -99,6 +99,8 @@ class Parts:
     settings: Callable[[], Mapping[str, str]] = dict  # that the ranks have to run with now, for people
     # What the engine says of its load, given the head's units as they run.
     told: Callable[[Mapping[str, UnitReport]], start_times.Told] = lambda _units: start_times.Told()
+    # Of seconds, the loader that was used and bytes read, how fast the weights were read, in words.
+    loaded: Callable[[float, str | None, int], str] = lambda _seconds, _used, _read: ""
     budget: int = 0
     weights: int = 0  # bytes that a rank reads, as the plan knows
     unit: str = "sparkmatrix-keeper"  # this keeper's own
@@ -111,6 +113,7 @@ class Keeper:
         self.policy = Policy(settings)
         self.loading: list[progress.Rank] = []
         self.parts_of_start: dict[str, float] = {}  # seconds; empty where it found the ranks running
+        self.loaded = ""
         self.part_since = 0.0
         self.watched = missing_ranks.Watched(0.0)
         self.started: dict[str, tuple[tuple[str, str], ...]] = {}  # invocations that belong together, by host
@@ -419,7 +422,9 @@ class Keeper:
         self.part_ends(start_times.LOAD)
         told = self.parts.told(self.members()[0].units)
         self.parts_of_start = start_times.divided(self.parts_of_start, told)
-        self.parts.say(f"first token after {start_times.words(self.parts_of_start)}")
+        read = min((rank.own for rank in self.loading if rank.seen), default=0)
+        self.loaded = self.parts.loaded(self.parts_of_start.get("weights", 0.0), told.loader, read)
+        self.parts.say(f"first token after {start_times.words(self.parts_of_start, self.loaded)}")
 
     def how_far(self) -> str:
         words = progress.words(self.loading, self.parts.clock())
@@ -499,6 +504,7 @@ class Keeper:
             start_limit_s=self.settings.start_s,
             start_limit=self.settings.start_limit,
             start_parts=self.parts_of_start if phase == "serving" else {},
+            start_load=self.loaded if phase == "serving" and self.parts_of_start else "",
             progress=progress.told(self.loading) if phase == "loading" else (),
             settings=self.settings_before,
             failures=self.policy.failures,
@@ -558,6 +564,7 @@ def make(config: Description, pulse: Pulse, machine: Machine) -> Keeper:
             shutting_down=lambda: machine.runner(["systemctl", "is-system-running"]).out.strip() == "stopping",
             settings=lambda: _settings(config.instance),
             told=lambda units: _told(node, units),
+            loaded=lambda seconds, used, read: start_times.loaded(seconds, used, read, config, machine),
             budget=config.budget_bytes or _took(config),
             weights=config.weights_bytes,
         ),

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Runner
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run as run_command
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
 
 # In their order. ``stop`` is missing where nothing ran. ``memory``: until it is free, and the port; ``ranks``: until
 # their units run, with Ray where there is one. ``other``: of the load, what the engine says nothing of: its programs
@@ -40,12 +42,25 @@ _WEIGHTS = re.compile(rf"Loading weights took {_SECONDS} seconds")
 _MODEL = re.compile(rf"Model loading took [\d.]+ GiB(?: memory)? and {_SECONDS} seconds")
 _COMPILE = rf"(?: \(compilation: {_SECONDS} s(?: — language_model: {_SECONDS} s, encoder: {_SECONDS} s)?\))?"
 _INIT = re.compile(rf"init engine \(profile, create kv cache, warmup model\) took {_SECONDS} s{_COMPILE}")
+_LOADERS = {
+    "checkpoint shards": "",
+    "using Fastsafetensor loader": "fastsafetensors",
+    "using InstantTensor loader": "instanttensor",
+    "using Runai Model Streamer": "runai_streamer",
+}
+_LOADING = re.compile(rf"(?:\([A-Za-z][\w .,=:-]*\) )*Loading safetensors ({'|'.join(_LOADERS)}): ")
+# Of file systems that another machine keeps.
+_AWAY = re.compile(r"nfs\d?|cifs|smb\w*|ceph|lustre|9p|glusterfs|beegfs|fuse\.(sshfs|glusterfs|s3fs|rclone|juicefs)")
+_MOUNTS = "/proc/self/mountinfo"
+SMALL = 4 * 2**30  # weights below it are read beside Python and CUDA, so their speed says nothing
+LONG_S = 120.0
+_SLOW = 0.5  # of what others have measured
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
 class Told:
-    """Seconds by the engine itself, of its slowest rank; None where it says nothing.
+    """By the engine itself, seconds of its slowest rank; None where it says nothing.
 
     ``init``: with ``compile``, which an engine without compiled graphs does not name, nor vLLM on CPUs.
     """
@@ -53,6 +68,7 @@ class Told:
     weights: float | None = None
     init: float | None = None
     compile: float | None = None
+    loader: str | None = None  # as it names its progress; empty: files mapped into memory
 
 
 def parse(lines: Iterable[str]) -> Told:
@@ -61,8 +77,12 @@ def parse(lines: Iterable[str]) -> Told:
     whole: dict[str, float] = {}  # the same with all that belongs to it, which vLLM tells on GPUs
     init: list[float] = []
     compiled: list[float] = []
+    loader = None
     for line in lines:
-        match = _LINE.fullmatch(_COLOUR.sub("", line.rstrip()))
+        plain = _COLOUR.sub("", line.rstrip())
+        if shown := _LOADING.match(plain.lstrip("\r")):
+            loader = _LOADERS[shown[1]] if loader is None else loader  # the first is the model's
+        match = _LINE.fullmatch(plain)
         if not match:
             continue
         process, said = match["process"], match["said"]
@@ -78,6 +98,7 @@ def parse(lines: Iterable[str]) -> Told:
         max(loaded.values()) if loaded else None,
         max(init) if init else None,
         max(compiled) if compiled else None,
+        loader,
     )
 
 
@@ -109,8 +130,41 @@ def divided(seen: Mapping[str, float], told: Told) -> dict[str, float]:
     return {name: round(parts[name], 1) for name in PARTS if name in parts}
 
 
-def words(parts: Mapping[str, float]) -> str:
-    """One line; empty where nothing is known of a start."""
+def loaded(seconds: float, used: str | None, read: int, plan: Description, machine: Machine) -> str:
+    """How fast the weights of one machine were read, and what was wrong with it. ``used``: the loader by the engine's
+    journal. ``read``: bytes from the disk, 0 where nobody has seen it."""
+    if not seconds or plan.weights_bytes < SMALL:
+        return ""
+    rate, asked = plan.weights_bytes / 1e9 / seconds, plan.load_format
+    text = f"weights at {rate:.2f} GB/s"
+    if used is not None and asked in _LOADERS.values() and used != asked:
+        return f"{text}: the loader {asked} was asked for, and {used or 'the usual one'} was used"
+    if not plan.load_gb_per_s or rate >= _SLOW * plan.load_gb_per_s:
+        sooner = used == "" and seconds >= LONG_S
+        return f"{text}; a fast loader reads sooner (docs/tasks/change-model.md)" if sooner else text
+    text += f", where others have {plan.load_gb_per_s:.2f}"
+    away = _away(plan.model_directory, machine)
+    if away:
+        return f"{text}: the model is on another machine's disk ({away}); copy it to this one's (docs/artifacts.md)"
+    if 0 < read < plan.weights_bytes / 2:
+        return f"{text}, though most came from memory (page cache): processors or the memory were busy"
+    return f"{text}: the disk was slow or busy (iostat -x 2 while it loads shows it)"
+
+
+def _away(directory: str, machine: Machine) -> str:
+    """Type of the file system with a directory, where another machine keeps it."""
+    found = ("", "")
+    for line in (machine.content(_MOUNTS) or b"").decode("utf-8", "surrogateescape").splitlines():
+        mount, _dash, kind = line.partition(" - ")
+        point = mount.split()[4]
+        inside = directory == point or directory.startswith(f"{point.rstrip('/')}/")
+        if directory and inside and len(point) >= len(found[0]):
+            found = (point, kind.split()[0])
+    return found[1] if _AWAY.fullmatch(found[1]) else ""
+
+
+def words(parts: Mapping[str, float], load: str = "") -> str:
+    """One line; empty where nothing is known of a start. ``load``: from :func:`loaded`."""
     if not parts:
         return ""
     shown: list[str] = []
@@ -121,4 +175,4 @@ def words(parts: Mapping[str, float]) -> str:
             shown.append(f"{word} {parts[name]:.0f} s")
         elif name != "stop":
             shown.append(f"{word} not told")
-    return f"{sum(parts.values()):.0f} s: {', '.join(shown)}"
+    return f"{sum(parts.values()):.0f} s: {', '.join(shown)}{f'; {load}' if load else ''}"

@@ -106,6 +106,7 @@ class State:
     start_since: str = ""
     start_limit_s: float = 0.0
     start_parts: Mapping[str, float] = field(default_factory=dict)  # seconds
+    start_load: str = ""  # how fast the weights were read, in words
     settings: Mapping[str, str] = field(default_factory=dict)
     progress: tuple[Progress, ...] = ()
     end: str = ""

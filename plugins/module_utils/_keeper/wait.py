@@ -109,9 +109,10 @@ class Request:
 
 @dataclass
 class Answered:
-    """``ready``: it answered. ``rdma``: what RDMA moved, in words. ``start_parts``: seconds of the last start by part.
-    ``access``: the HTTP status that a wrong key got, 0 where none was tried; where that was not refused, ``failed_at``
-    is ``access``. ``waited_s`` is the controller's. ``reason``: in check mode, why there is no answer."""
+    """``ready``: it answered. ``rdma``: what RDMA moved, in words. ``start_parts``: seconds of the last start by part,
+    ``start_load``: how fast it read. ``access``: the HTTP status that a wrong key got, 0 where none was tried; where
+    that was not refused, ``failed_at`` is ``access``. ``waited_s`` is the controller's. ``reason``: in check mode, why
+    there is no answer."""
 
     ready: Flag = False
     answer: Optional[Answer] = None
@@ -120,6 +121,7 @@ class Answered:
     waiting: Optional[Part] = None
     waited_s: Number = 0.0
     start_parts: Mapping[Word, Number] = field(default_factory=dict)
+    start_load: Words = ""
     rdma: Words = ""
     access: Count = 0
     failed_at: WordOrEmpty = ""
@@ -161,7 +163,8 @@ def _answered(request: Request, made: Answered) -> Answer | Part:
     if isinstance(found, Part):
         return found
     if request.keeper:
-        made.start_parts = Store(instance=request.instance).read().start_parts
+        state = Store(instance=request.instance).read()
+        made.start_parts, made.start_load = state.start_parts, state.start_load
     if rails:
         unit = request.watched or "sparkmatrix-engine"
         judged = traffic.judge(rails, before, traffic.read(machine, rails), unit)

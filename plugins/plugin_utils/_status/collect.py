@@ -48,6 +48,7 @@ class Probed:
     answer: Optional[Tokens] = None
     waited_s: Number = 0.0
     start_parts: Mapping[Word, Number] = field(default_factory=dict)
+    start_load: Words = ""
     endpoint: UrlOrEmpty = ""
     task: Words = ""
 
@@ -232,6 +233,7 @@ def starts(known: Known) -> tuple[Start, ...]:
         Start(
             probe.answer.model,
             {name: probe.start_parts[name] for name in start_times.PARTS if name in probe.start_parts},
+            probe.start_load,
         )
         for probe in _results(known, "spark_first_token")
         if probe.answer and probe.start_parts and probe.waited_s >= SLOW_S

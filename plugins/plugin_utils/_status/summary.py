@@ -64,10 +64,11 @@ class Service:
 
 @dataclass(frozen=True)
 class Start:
-    """Seconds to its first token, by part (:mod:`_keeper.start_times`)."""
+    """Seconds to its first token, by part (:mod:`_keeper.start_times`), and how fast it has read."""
 
     model: str
     parts: Mapping[str, float]
+    load: str = ""
 
 
 @dataclass(frozen=True)
@@ -209,7 +210,7 @@ def _use(run: Run) -> list[str]:
 
 
 def _start(start: Start, several: bool) -> str:
-    said = start_times.words(start.parts)
+    said = start_times.words(start.parts, start.load)
     return f"{start.model}: {said}" if several else said
 
 

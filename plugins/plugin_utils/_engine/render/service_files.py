@@ -27,6 +27,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import WATCHDOG_S
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import HASH_VARIABLE
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import loaders
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import KINDS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import compose as render_compose
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import (
     engine_sandbox,
@@ -177,10 +179,23 @@ def _description(service: ServicePlan, ray: RayPlan, settings: Settings, unit_ha
         stop_timeout_s=service.container.stop_timeout_s,
         budget_bytes=service.memory.budget,
         weights_bytes=service.memory.weights,
+        model_directory=engine.model if engine.model.startswith("/") else service.model_cache,
+        **_loading(service),
         settings=_known(service),
         ray=own,
         keeper=KeeperSettings(**(settings.keeper or {})),
     ).as_dict()
+
+
+def _loading(service: ServicePlan) -> dict[str, Any]:
+    """How the weights are to be read, and how fast others have done it."""
+    option = KINDS[service.engine.name].loader_option
+    if not option:
+        return {}
+    words = service.engine.command.options
+    load_format = next((value for name, value in zip(words, words[1:]) if name == f"--{option}"), "")
+    loader, parts = loaders.of(load_format), service.parallel.tensor * service.parallel.pipeline
+    return {"load_format": load_format, "load_gb_per_s": loader.gb_per_s / (1 if loader.divided else max(1, parts))}
 
 
 def _known(service: ServicePlan) -> dict[str, str]:

@@ -130,6 +130,8 @@ def test_an_upgrade_says_where_the_time_of_its_start_went():
     assert lines(known, "upgrade")["start"] == (
         "40 s: stop 3 s, memory 0 s, ranks 1 s, weights 20 s, compile not told, warm-up not told, other 15 s"
     )
+    first["start_load"] = "weights at 0.31 GB/s"
+    assert lines(known, "upgrade")["start"].endswith("other 15 s; weights at 0.31 GB/s")
     assert "start" not in lines(known, "site")
     first["waited_s"] = 0.4  # it served already
     assert "start" not in lines(known, "upgrade")

@@ -233,7 +233,8 @@ def test_a_node_that_is_off_burns_no_start(cluster):
 
 def test_where_the_time_of_a_start_went(cluster):
     asked = []
-    cluster.parts.told = lambda units: asked.append(units[ENGINE].invocation) or Told(1.0, 1.5, 0.5)
+    cluster.parts.told = lambda units: asked.append(units[ENGINE].invocation) or Told(1.0, 1.5, 0.5, "x")
+    cluster.parts.loaded = lambda seconds, used, _read: f"{used} for {seconds:g}"
     cluster.plan[20.0] = lambda: cluster.head.hashes.update({ENGINE: "old"})
     at = {}
     for second in (15.0, 60.0):
@@ -243,7 +244,8 @@ def test_where_the_time_of_a_start_went(cluster):
     assert list(at[15.0]) == ["memory", "ranks", "weights", "compile", "warm_up", "other"]  # nothing was to be stopped
     assert list(at[60.0]) == ["stop", *at[15.0]]
     assert (at[60.0]["weights"], at[60.0]["compile"], at[60.0]["warm_up"]) == (1.0, 0.5, 1.0)
-    assert [text for text in cluster.said if text.startswith("first token after ")][1].endswith(" s")
+    assert [text for text in cluster.said if text.startswith("first token after ")][1].endswith(" s; x for 1")
+    assert cluster.store.read().start_load == "x for 1"
 
 
 def test_a_start_that_nobody_has_seen_has_no_parts(cluster):

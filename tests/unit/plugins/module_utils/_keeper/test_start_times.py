@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import start_times
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.start_times import Told
 
@@ -64,6 +66,55 @@ def test_the_journal_of_this_start_alone_is_read():
     assert len(asked) == 1
 
 
+@pytest.mark.parametrize(
+    ("line", "loader"),
+    [
+        ("Loading safetensors using Fastsafetensor loader:   2% Completed | 1/42 [00:03<02:41,  3.93s/it]", "fast"),
+        ("(Worker_TP0 pid=191) Loading safetensors using InstantTensor loader:   6% Completed | 7/12 [", "instant"),
+        ("\rLoading safetensors using Runai Model Streamer: 100% Completed | 7/7 [", "runai"),
+        ("Loading safetensors checkpoint shards: 100% Completed | 1/1 [00:17<00:00, 17.53s/it]", ""),
+        ("a prompt: Loading safetensors checkpoint shards: 100%", None),
+    ],
+)
+def test_the_loader_is_known_by_its_progress(line, loader):
+    found = start_times.parse([line, "Loading safetensors checkpoint shards: 0% of the draft"]).loader
+    assert found == "" if loader is None else (found or "").startswith(loader)
+
+
+GB = 10**9
+NFS = "30 1 0:4 / / rw - ext4 /dev/x rw\n44 30 0:5 / /models rw - nfs4 nas:/models rw\n"
+
+
+@pytest.mark.parametrize(
+    ("load", "changes", "said"),
+    [
+        ((0.0, "", 0), {}, ""),
+        ((50.0, "", 0), {"weights_bytes": GB}, ""),
+        ((50.0, "", 66 * GB), {}, "weights at 1.34 GB/s"),
+        ((100.0, None, 0), {}, "weights at 0.67 GB/s"),
+        ((200.0, "", 66 * GB), {}, "weights at 0.34 GB/s; a fast loader reads sooner (docs/tasks/change-model.md)"),
+        ((550.0, "", 0), {}, "weights at 0.12 GB/s, where others have 0.33: the disk was slow or busy (iostat -x 2"
+                           " while it loads shows it)"),
+        ((550.0, "", 20 * GB), {}, "weights at 0.12 GB/s, where others have 0.33, though most came from memory (page"
+                                 " cache): processors or the memory were busy"),
+        ((550.0, "", 0), {"model_directory": "/models/hub"}, "weights at 0.12 GB/s, where others have 0.33: the model"
+         " is on another machine's disk (nfs4); copy it to this one's (docs/artifacts.md)"),
+        ((550.0, "", 0), {"load_gb_per_s": 0.0}, "weights at 0.12 GB/s; a fast loader reads sooner"
+                                               " (docs/tasks/change-model.md)"),
+        ((50.0, "", 0), {"load_format": "instanttensor"}, "weights at 1.34 GB/s: the loader instanttensor was asked"
+                                                        " for, and the usual one was used"),
+        ((50.0, "instanttensor", 0), {"load_format": "instanttensor"}, "weights at 1.34 GB/s"),
+        ((50.0, "", 0), {"load_format": "safetensors"}, "weights at 1.34 GB/s"),
+    ],
+)  # fmt: skip
+def test_a_start_says_how_fast_it_read_and_what_was_wrong(tmp_path, load, changes, said):
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/mountinfo").write_text(NFS)
+    values = {"weights_bytes": 67 * GB, "load_gb_per_s": 0.33, "model_directory": "/var/lib/models", **changes}
+    plan = Description(host="h", port=1, model="m", key_file="", units=(), members=(), **values)
+    assert start_times.loaded(*load, plan, Machine(str(tmp_path))) == said
+
+
 SEEN = {"stop": 3.04, "memory": 0.0, "ranks": 1.0, "load": 100.0}
 
 
@@ -110,5 +161,6 @@ def test_the_load_is_divided_by_what_the_engine_says(told, parts, words):
 
 
 def test_a_start_of_which_nothing_is_known_has_no_words():
-    assert start_times.words({}) == ""
+    assert start_times.words({}) == start_times.words({}, "weights at 1 GB/s") == ""
+    assert start_times.words({"other": 5.0}, "weights at 1 GB/s").endswith("other 5 s; weights at 1 GB/s")
     assert start_times.words(start_times.divided({"load": 5.0}, Told())).startswith("5 s: memory not told")

@@ -116,7 +116,7 @@ def test_probe_waits_in_parts(monkeypatch, key_file):
 def test_a_service_is_asked_by_its_description(monkeypatch, key_file, tmp_path):
     asked = keeper_waits(monkeypatch)
     monkeypatch.setattr(wait, "Store", lambda instance="": Store(str(tmp_path), instance))
-    Store(str(tmp_path), "chat").write(print, start_parts={"other": 9.0, "memory": 0.5})
+    Store(str(tmp_path), "chat").write(print, start_parts={"other": 9.0, "memory": 0.5}, start_load="weights at 1 GB/s")
     path = tmp_path / "engine-chat.json"
     with fake_engine() as engine:
         described = {"host": "127.0.0.1", "port": engine.port, "model": MODEL, "key_file": key_file}
@@ -124,7 +124,7 @@ def test_a_service_is_asked_by_its_description(monkeypatch, key_file, tmp_path):
         request = {"description": str(path), "keeper": True, "ready_timeout": 9, "expected": [12, 41]}
         result, failed = run_call("engine_probe", request)
     assert not failed and result["ready"]
-    assert result["start_parts"] == {"memory": 0.5, "other": 9.0}
+    assert result["start_parts"] == {"memory": 0.5, "other": 9.0} and result["start_load"] == "weights at 1 GB/s"
     assert asked == [(9, "chat", 0, wait.Part())]
     assert Store(str(tmp_path), "chat").verified().low == 12.0
     assert wait.Request(description=str(path)).watched == "sparkmatrix-engine-chat.service"
