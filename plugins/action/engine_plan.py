@@ -23,6 +23,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import report as engine_report
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import services as engine_services
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import KINDS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import sbatch as render_sbatch
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._fabric import by_inventory, ownership
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import variables as preflight_variables
@@ -32,6 +33,7 @@ SPEC: dict[str, dict[str, Any]] = {
     "variables": {"type": "dict", "default": {}},
 }
 NODE_VARIABLE = "spark_node_info"
+OWN_COMMAND = "Of a recipe's own image and command no batch job is written: what it needs of Slurm nobody here knows"
 SEVERAL = "A batch job holds its machines alone: write one for each service, with -e '{\"engine_services\": []}'"
 
 
@@ -83,6 +85,8 @@ class ActionModule(ActionBase):
             result["warnings"] = plans.warnings
         if several:
             batch: dict[str, Any] = {"refused": SEVERAL}
+        elif any(KINDS[plan.here[0].engine.name].opaque for plan in plans.plans.values()):
+            batch = {"refused": OWN_COMMAND}
         elif lacking:
             batch = {"refused": refusal("There is no batch script for these machines:", lacking)}
         else:

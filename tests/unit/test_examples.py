@@ -140,6 +140,9 @@ def test_yaml_is_what_preflight_takes(block: Block, tmp_path: pathlib.Path, monk
             imported = play.get("ansible.builtin.import_playbook", "")
             assert not imported or (ROOT / f"{imported.rpartition('.')[2]}.yml").is_file(), block.place
         return
+    if "model" in document:  # a recipe
+        assert engine_recipe.parse(document, block.place, "recipe")[1] == []
+        return
     if "all" in document:  # an inventory
         assert set(document["all"]["children"]) <= {"sparks", "sparks_leaving"}, block.place
         return

@@ -57,12 +57,12 @@ def drafts(plan: ServicePlan) -> bool:
 
 def points(plan: ServicePlan, settings: Settings, seed: int) -> list[Point]:
     """First more and more requests at a time with short prompts, then one at a time with longer prompts."""
-    context = plan.memory.context
+    context = plan.memory.context or 2 * PROMPT  # not known of a recipe's own command
     output = settings.output_tokens or min(OUTPUT, max(context // 4, 1))
     short = min(PROMPT, max(context // 2, 1))
     long = min(LONG_PROMPT, context - output - 64)  # room for what a tokenizer adds
     prompts = list(settings.prompt_tokens) or [short, *([long] if long >= 2 * short else [])]
-    tight = [prompt for prompt in prompts if prompt + output > context > 0]
+    tight = [prompt for prompt in prompts if prompt + output > plan.memory.context > 0]
     if tight:
         raise SparkError(
             f"a prompt of {tight[0]} and an answer of {output} tokens do not fit into {context} tokens of context",

@@ -29,7 +29,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import Engine
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.option_tables import Given, Table
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.own_command import HostMount
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.own_command import HostMount, OwnCommand
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe, RecipeSettings
 
 COMMAND = "command"  # all that a recipe with a command of its own brings
@@ -134,8 +134,7 @@ def dangers(job: Job) -> Iterator[Danger]:
     if job.engine.opaque:
         yield Danger(
             COMMAND,
-            "runs as root of a container on each of its nodes, and nothing of it is checked: image, build, words or"
-            " script, variables and mounts are what whoever wrote them wants",
+            f"runs as root of a container on each of its nodes, and nothing of it is checked: {brought(job)}",
             "",
         )
         return
@@ -146,6 +145,36 @@ def dangers(job: Job) -> Iterator[Danger]:
         why = variable_doubt(job.engine, name, value)
         if why and name != TOKEN_PATH:
             yield Danger(name, why, "environment")
+
+
+def brought(job: Job) -> str:
+    """All of a recipe with a command of its own, of which each part is somebody's code."""
+    recipe, build, own = job.recipe, job.build, job.recipe.own
+    image = f"image {job.image}"
+    if build:
+        mods = f" with the mods {', '.join(build.mods)}" if build.mods else ""
+        image = f"an image built from {build.dockerfile or build.base}{mods}"
+    ran = (
+        [_shown(own.command), *([f"on workers {_shown(own.worker)}"] if own.worker != own.command else [])]
+        if own
+        else []
+    )
+    files = [f"{item.path} ({item.why})" for item in host_files(job)]
+    return "; ".join(
+        [
+            image,
+            *ran,
+            f"variables {', '.join(sorted(recipe.environment))}" if recipe.environment else "no variables",
+            f"host files {', '.join(files)}" if files else "no host files",
+        ]
+    )
+
+
+def _shown(command: OwnCommand) -> str:
+    lines = command.script.strip().splitlines()
+    if lines:
+        return f"a script of {len(lines)} line{'s' if len(lines) > 1 else ''}, which begins with {lines[0][:60]!r}"
+    return f"the command {' '.join(command.words)}" if command.words else "the command of the image itself"
 
 
 def _own_options(job: Job) -> dict[str, Any]:

