@@ -10,13 +10,17 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers import as_command, as_engine, read
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, errors
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers import as_command, as_engine, placement, read
 
 FACTS = Path(__file__).resolve().parent / "fixtures/peer_corpus.json"
 SECRET = "sk-0123456789abcdefghij0123456789"
@@ -72,10 +76,23 @@ def words(fact: dict[str, Any]) -> list[str]:
     return [str(word) for word in _real(made)]
 
 
-def write(fact: dict[str, Any], directory: Path) -> Path:
-    """The file, and the mods beside it."""
-    for mod in fact.get("mods", []):
-        if not mod.startswith(("@", "/")) and ".." not in mod:
+def open_values(fact: dict[str, Any]) -> dict[str, str]:
+    """Variables that the file leaves to whoever uses it, with values as they might give them."""
+    text = " ".join([*words(fact), str(fact.get("image") or "")])
+    known = {**dict.fromkeys(("IMAGE", "image"), "example.org/engine:1.0"), "PORT": "8000"}
+    ends = {"IMAGE": known["IMAGE"], "MODEL": "acme/model", "CONTAINER": "acme/model", "DIR": "/srv/of-theirs"}
+    return {
+        name: next((value for end, value in ends.items() if name.endswith(end)), known.get(name, "1"))
+        for name in re.findall(r"\$\{?([A-Za-z_]\w*)(?=\}|[^\w:}]|$)", text)
+        if name not in placement.VARIABLES
+    }
+
+
+def write(fact: dict[str, Any], directory: Path, given: Mapping[str, str]) -> Path:
+    """The file, and the mods beside it. ``given``: values of its user."""
+    for named in fact.get("mods", []):
+        mod = re.sub(r"^@[^/]+/", "", named)
+        if not mod.startswith("/") and ".." not in mod:
             (directory / mod).mkdir(parents=True, exist_ok=True)
             (directory / mod / "run.sh").write_text("true\n")
     kind = fact["kind"]
@@ -83,10 +100,12 @@ def write(fact: dict[str, Any], directory: Path) -> Path:
         path, text = directory / "recipes/their.yaml", _yaml(fact)
     elif kind == "compose":
         path, text = directory / "compose.yaml", _compose(fact)
+        (directory / ".env").write_text("".join(f"{name}={value}\n" for name, value in given.items()))
     elif kind == "env-file":
-        path, text = directory / "their.env", _env(fact)
+        path, text = directory / "their.env", _env(fact) + "".join(f"{key}={one}\n" for key, one in given.items())
     else:
-        path, text = directory / "their.sh", _shell(fact)
+        before = "".join(f"{name}={shlex.quote(value)}\n" for name, value in given.items())
+        path, text = directory / "their.sh", before + _shell(fact)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return path
@@ -203,6 +222,8 @@ def _compose(fact: dict[str, Any]) -> str:
 def _env(fact: dict[str, Any]) -> str:
     settings = _real(fact.get("settings", {}))
     lines = [f"{name}={_quoted(str(value))}" for name, value in settings.items()]
+    if not fact.get("arrays"):
+        lines += [f"{name}={_quoted(str(value))}" for name, value in _real(fact.get("environment", {})).items()]
     if "SERVE_ARGS" in fact.get("arrays", []):
         given = [_quoted(word) for word in words({"kind": "", "options": fact.get("options", [])})]
         lines.append(f"SERVE_ARGS=( {' '.join(given)} )")
@@ -215,9 +236,13 @@ def _env(fact: dict[str, Any]) -> str:
 class Taken:
     """What became of one fact."""
 
-    def __init__(self, fact: dict[str, Any], directory: Path) -> None:
-        self.fact, self.refused, self.own, self.own_left = fact, "", "", []
-        self.path = write(fact, directory)
+    def __init__(self, fact: dict[str, Any], directory: Path, given: Mapping[str, str] | None = None) -> None:
+        self.fact, self.refused, self.own = fact, "", ""
+        self.recipe: Recipe | None = None
+        self.own_left: list[str] = []
+        self.given = given or {}
+        self.reason, self.first_reason = "", ""
+        self.path = write(fact, directory, self.given)
         try:
             self.peer = read.read(str(self.path))
             self.document = as_command.made(self.peer)
@@ -227,6 +252,8 @@ class Taken:
         self.text = as_command.printed(self.document)
         self.losses = [str(loss) for loss in self.peer.losses]
         self.placed = [str(loss) for loss in self.peer.placed]
+        self.recipe, findings = engine_recipe.parse(self.document, str(self.path), "theirs")
+        self.refused = "; ".join(finding.found for finding in findings)
         try:
             made = as_engine.made(self.peer)
             self.own, self.own_left = made.document["engine"], made.left_out
@@ -234,8 +261,33 @@ class Taken:
             self.own_left = [exc.found]
 
     @property
+    def starts(self) -> bool:
+        """Whether the file says what is started, and not only values for a launcher."""
+        return bool(self.fact.get("program")) or self.fact["kind"] != "env-file" or "names no model" not in self.reason
+
+    @property
     def said(self) -> str:
         return "\n".join([*self.losses, *self.placed])
+
+    def _with_values(self, word: str) -> str:
+        for name, value in self.given.items():
+            word = re.sub(rf"\$\{{{name}\}}|\${name}\b", value, word)
+        return word
+
+    def not_planned(self) -> str:
+        """What a plan refuses with as many assumed machines as it needs, the user's word given; empty: nothing."""
+        recipe = self.recipe
+        if recipe is None:
+            return self.refused
+        paths = [mount.source for mount in recipe.mounts] + [recipe.model] * recipe.model.startswith("/")
+        settings = UserSettings(
+            allow=("command", "moving-image"),
+            mount_directories=("/opt/sparkmatrix/models", *map(str, map(Path, paths))),
+            only_print=True,
+        )
+        machines = engine_plan.assumed_facts([f"spark{number + 1}" for number in range(recipe.min_nodes)])
+        made = engine_plan.plan(recipe, machines, settings, {})
+        return "" if made.plans else "; ".join(finding.found for finding in errors(made.findings))
 
     def argv(self) -> list[str]:
         """Of rank 0, as bash splits it where it is a text; without what stands around the engine's own command."""
@@ -250,7 +302,7 @@ class Taken:
 
     def changed(self) -> Iterator[str]:
         """Words that are others than in the source, but for places; none may be."""
-        wanted, got = words(self.fact), self.argv()
+        wanted, got = [self._with_values(word) for word in words(self.fact)], self.argv()
         if not wanted or self.fact["kind"] == "env-file":
             return
         position = 0
@@ -295,6 +347,22 @@ class Taken:
             kept = ("entrypoint", "env-file", "volumes", "options from a variable")
             if name not in said and name not in kept and value not in (False, [], ""):
                 yield f"container option {one}"
+
+
+def outcome(fact: dict[str, Any], directory: Path) -> Taken:
+    """As the file is; and if that is not planned, with what its refusal asks the user for."""
+    first = directory / "as-it-is"
+    first.mkdir()
+    made = Taken(fact, first)
+    made.reason = made.not_planned()
+    if made.reason:
+        second = directory / "with-values"
+        second.mkdir()
+        image = {} if fact.get("image") or fact["kind"] in YAML else {"IMAGE": "example.org/engine:1.0"}
+        again = Taken(fact, second, {**open_values(fact), **image})
+        again.reason, again.first_reason = again.not_planned(), made.reason
+        return again
+    return made
 
 
 SAID = frozenset({"min_sparkrun_version", "metadata"})

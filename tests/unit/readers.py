@@ -769,12 +769,28 @@ def _taken(peer: Any) -> None:
     there("_peers/as_engine:made")(peer)
 
 
-in_file(
-    "_peers/read:read",
-    "theirs.yml",
-    lambda path: _taken(there("_peers/read:read")(str(path))),
-    THEIRS,
-)
+LINE = """#!/bin/bash
+MODEL=Qwen/Qwen3-8B
+ARGS=(--max-model-len 4096 --speculative-config '{"method": "mtp"}')
+docker run -d --gpus all -e A=1 -v "$HOME/x:/x" -v /srv/y:/y:ro -p 8000:8000 some/engine:1.2 \\
+  vllm serve "$MODEL" --port ${PORT:-8000} "${ARGS[@]}"  # text
+"""
+COMPOSE = """services:
+  engine:
+    image: some/vllm:1.2
+    environment: {A: "1", NODE_RANK: "${NODE_RANK}"}
+    volumes: [/srv/x:/x, {source: /srv/y, target: /y}]
+    command: ["--model", "Qwen/Qwen3-8B", "--port", "8000"]
+"""
+SETTINGS = "IMAGE=some/vllm:1.2\nMODEL=Qwen/Qwen3-8B\nMAX_MODEL_LEN=4096\nSERVE_ARGS=( --seed 1 )\n"
+FILES = {"theirs.yml": THEIRS, "line.sh": LINE, "compose.yaml": COMPOSE, "their.env": SETTINGS}
+for peer, lines in FILES.items():
+    in_file(
+        "_peers/read:read" + ("" if lines == THEIRS else f" {peer}"),
+        peer,
+        lambda path: _taken(there("_peers/read:read")(str(path))),
+        lines,
+    )
 said(
     "_engine/consent:leaves",
     lambda text: list(there("_engine/consent:leaves")("a.b", text)),

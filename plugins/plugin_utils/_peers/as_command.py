@@ -20,7 +20,7 @@ _PORTS = {"vllm": 8000, "sglang": 30000, "tensorrt-llm": 8000, "llama.cpp": 8080
 _MODEL = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?|/[^\x00-\x1f\x7f@]*", re.ASCII)
 HEALTH = "/health"
 MODELS = UserSettings().hf_home
-_MODEL_OPTIONS = ("--model", "--model-path", "-m", "-hf", "--hf-repo")
+_MODEL_OPTIONS = ("--model", "--model-path", "-m", "-hf", "--hf-repo", "--models-dir")
 _MODEL_VARIABLES = ("MODEL", "MODEL_ID", "MODEL_NAME", "MODEL_PATH", "HF_MODEL")
 
 
@@ -54,7 +54,7 @@ def printed(document: dict[str, Any]) -> str:
 def made(peer: PeerRecipe) -> dict[str, Any]:
     """The document of the recipe. What it cannot keep is added to the peer's losses."""
     engine, begins = placement.program(peer.argv)
-    engine = engine or (placement.by_image(peer.image) if peer.entrypoint else None)
+    engine = engine or (placement.by_look(peer.image, peer.argv) if peer.entrypoint else None)
     rest = peer.argv[begins:] if placement.program(peer.argv)[0] else peer.argv
     document: dict[str, Any] = {}
     if peer.description:
@@ -116,7 +116,8 @@ def _served(engine: Program | None) -> tuple[str, ...]:
 
 def _model(peer: PeerRecipe, engine: Program | None, rest: list[str]) -> str:
     """What the command serves: ``model`` of a file is only what its tool downloads."""
-    served = positional(rest) if engine and engine.name != "llama.cpp" else _behind_serve(rest)
+    served = positional(rest) if not engine or engine.name != "llama.cpp" else ""
+    served = served if engine or "/" in served else _behind_serve(rest)
     served = placement.value_of(rest, engine.model if engine else _MODEL_OPTIONS) or served
     served = served or next((peer.environment[name] for name in _MODEL_VARIABLES if peer.environment.get(name)), "")
     served = served.partition(":")[0] if not served.startswith("/") else _on_the_node(peer, served)
@@ -132,7 +133,8 @@ def _model(peer: PeerRecipe, engine: Program | None, rest: list[str]) -> str:
         raise SparkError(
             f"which model it serves is not in it{f' ({said})' if said else ''}",
             peer.where,
-            "Write the model's name on Hugging Face, or its path on the nodes, into the command",
+            "Write the model's name on Hugging Face, or its path on the nodes, into the command"
+            + (", or give the variable a value: NAME=value above it, or in .env beside a Compose file" * ("$" in said)),
         )
     return found
 
@@ -148,6 +150,8 @@ def _on_the_node(peer: PeerRecipe, path: str) -> str:
         target = mount.target.rstrip("/")
         if path == target or path.startswith(f"{target}/"):
             return mount.source.rstrip("/") + path[len(target) :]
+        if target.startswith(f"{path.rstrip('/')}/"):
+            return mount.source
     inside = next((target for target in peer.caches if path.startswith(f"{target}/")), "")
     instead = "put it on every node at that path, and add it to mounts"
     if inside:

@@ -84,7 +84,7 @@ def _all(service: Mapping[str, Any]) -> str:
 
 
 def _of_engine(service: Mapping[str, Any]) -> bool:
-    return placement.by_image(str(service.get("image") or "")) is not None
+    return placement.by_look(str(service.get("image") or ""), []) is not None
 
 
 def _words(value: Any, path: str) -> list[str]:

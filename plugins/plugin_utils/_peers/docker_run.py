@@ -69,25 +69,31 @@ def _run_at(words: list[str]) -> int:
 
 
 def _container(peer: PeerRecipe, one: Statement, made: Script, path: str) -> None:
-    words, base = one.words[_run_at(one.words) :], Path(path).parent
-    entrypoint: str | None = None
-    files: list[str] = []
+    words = one.words[_run_at(one.words) :]
+    number, entrypoint = options(peer, words, Path(path).parent, made.values)
+    if number >= len(words):
+        raise SparkError("its docker run line names no image", path, "Give the whole line")
+    peer.image = words[number]
+    peer.entrypoint = entrypoint is None
+    container.put_command(peer, [*([entrypoint] if entrypoint else []), *words[number + 1 :]])
+
+
+def options(peer: PeerRecipe, words: list[str], base: Path, values: dict[str, str]) -> tuple[int, str | None]:
+    """What stands before the image; where that is, and the entrypoint."""
+    entrypoint, number = None, 0
     variables: list[str] = []
-    number = 0
     while number < len(words):
         word = words[number]
-        number += 1
-        if word == "--":
-            continue
         if not word.startswith("-") or word == "-":
-            number -= 1
             break
+        number += 1
         name, value, taken = _option(word, words[number : number + 1])
         number += taken
         if name == "env":
             variables.append(str(value))
         elif name == "env-file":
-            files.append(str(value))
+            of_file = container.variables_file(peer, str(value), base)
+            variables = [*(f"{key}={one}" for key, one in of_file.items()), *variables]
         elif name == "volume":
             container.mount(peer, str(value))
         elif name == "mount":
@@ -98,16 +104,9 @@ def _container(peer: PeerRecipe, one: Statement, made: Script, path: str) -> Non
             if name == "publish":
                 _published(peer, str(value))
             container.option(peer, name, value)
-    if number >= len(words):
-        raise SparkError("its docker run line names no image", path, "Give the whole line")
-    peer.image = words[number]
-    for file in files:
-        for name, value in container.variables_file(peer, file, base).items():
-            container.put_variable(peer, f"{name}={value}", {})
     for text in variables:
-        container.put_variable(peer, text, made.values)
-    peer.entrypoint = entrypoint is None
-    container.put_command(peer, [*([entrypoint] if entrypoint else []), *words[number + 1 :]])
+        container.put_variable(peer, text, values)
+    return number, entrypoint
 
 
 def _option(word: str, following: list[str]) -> tuple[str, str | bool, int]:
@@ -168,7 +167,7 @@ def _broken(peer: PeerRecipe, made: Script, one: Statement | None) -> None:
 def finish(peer: PeerRecipe, values: dict[str, str]) -> None:
     """Nodes and names out of the command."""
     engine, begins = placement.program(peer.argv)
-    engine, rest = engine or placement.by_image(peer.image), peer.argv[begins:] if engine else peer.argv
+    engine, rest = engine or placement.by_look(peer.image, peer.argv), peer.argv[begins:] if engine else peer.argv
     nodes = placement.value_of(rest, ("--nnodes", "--world-size"))
     said = int(nodes) if nodes.isascii() and nodes.isdigit() and 0 < int(nodes) <= 4096 else 0
     product = placement.nodes(rest, engine)

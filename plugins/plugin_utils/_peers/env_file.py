@@ -21,10 +21,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers.spark_v
 
 FORMAT = "environment file"
 MAX_DEEP = 3
-_ARGUMENTS = ("SERVE_ARGS", "VLLM_ARGS", "VLLM_EXTRA_ARGS", "EXTRA_ARGS", "ENGINE_ARGS", "SGLANG_ARGS")
-_VARIABLES = ("ENV_EXTRA", "CONTAINER_ENV", "ENGINE_ENV")
-_MODEL = ("MODEL", "MODEL_ID", "MODEL_HF", "MODEL_NAME", "MODEL_PATH", "HF_MODEL", "VLLM_MODEL")
-_IMAGE = ("IMAGE", "VLLM_IMAGE", "DOCKER_IMAGE", "CONTAINER_IMAGE", "SGLANG_IMAGE", "ENGINE_IMAGE")
+_ARGUMENTS = re.compile(r"(?:SERVE|ENGINE|EXTRA|(?:EXTRA_)?(?:VLLM|SGLANG))(?:_EXTRA)?_ARGS")
+_VARIABLES = re.compile(r"ENV_EXTRA|(?:CONTAINER|ENGINE|EXTRA)_ENV|(?:PROFILE_)?ENV_VARS")
+_CONTAINER = re.compile(r"(?:EXTRA_)?DOCKER_(?:RUN_)?ARGS")
+_VOLUMES = re.compile(r"(?:PROFILE_)?(?:VOLUMES|MOUNTS)")
+_MODEL = re.compile(r"(?:HF_)?MODEL(?:_ID|_HF|_NAME|_PATH)?|(?:VLLM|DSPARK|LLM)_MODEL(?:_HOST)?|MODEL_HOST_PATH")
+_IMAGE = re.compile(r"(?:VLLM_|DOCKER_|CONTAINER_|SGLANG_|ENGINE_|DSPARK_VLLM_)?IMAGE")
 # Names that are none of an option.
 _OPTIONS = {
     **dict.fromkeys(("SERVED_NAME", "SERVED_MODEL", "MODEL_SERVED"), "--served-model-name"),
@@ -46,6 +48,10 @@ _OF_ENGINES = re.compile(
 _PLACES = re.compile(
     r"(?:WORKER|HEAD|MASTER|CLUSTER|SSH|NODE|SPARK|FABRIC|LOCAL|COPY|QSFP)\w*|(?:ETH|IB)_IF|NNODES|NODES|RANK|MTU"
 )
+_PROGRAMS: dict[str, tuple[list[str], str]] = {
+    "tensorfold": (["tensorfold", "serve"], ""),
+    "sglang": (["sglang", "serve", "--model-path"], "sglang"),
+}
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -74,55 +80,44 @@ def _quoted(word: str) -> str:
 
 
 def _by_names(made: shell.Script, path: str) -> PeerRecipe:
-    peer, values = PeerRecipe(FORMAT, path), dict(made.values)
-    model = _first(values, _MODEL)
-    arguments = [
-        word for name in _ARGUMENTS for word in [*made.arrays.get(name, []), *_split(values.pop(name, ""), path)]
-    ]
+    peer = PeerRecipe(FORMAT, path)
+    lists = {**{name: [value] for name, value in made.values.items()}, **made.arrays}
+    model, peer.image = _first(lists, _MODEL), _first(lists, _IMAGE)
     if not model:
         raise SparkError(
             "it sets values for a launcher, and names no model to serve",
             path,
             "Give the launcher's own file: a Compose file with this one as .env beside it, or its docker run line",
         )
-    engine = values.pop("ENGINE", "vllm").lower()
-    tensorfold, sglang = "tensorfold" in engine, "sglang" in engine
-    peer.image = _first(values, _IMAGE)
-    program = (
-        ["tensorfold", "serve", model]
-        if tensorfold
-        else ["sglang", "serve", "--model-path", model]
-        if sglang
-        else ["vllm", "serve", model]
-    )
-    for name in _VARIABLES:
-        for item in [*made.arrays.get(name, []), *_split(values.pop(name, ""), path)]:
-            if item not in ("-e", "--env"):
-                container.put_variable(peer, item.removeprefix("-e "), made.values)
-    for mod in [*made.arrays.get("MODS", []), *_split(values.pop("MODS", ""), path)]:
+    arguments = _taken(lists, _ARGUMENTS, path)
+    engine = " ".join(lists.pop("ENGINE", [])).lower()
+    program, known = next((start for name, start in _PROGRAMS.items() if name in engine), (["vllm", "serve"], "vllm"))
+    for item in _taken(lists, _VARIABLES, path):
+        if item not in ("-e", "--env"):
+            container.put_variable(peer, item.removeprefix("-e "), made.values)
+    for item in _taken(lists, _VOLUMES, path):
+        container.mount(peer, item)
+    docker_run.options(peer, _taken(lists, _CONTAINER, path), Path(path).parent, made.values)
+    for mod in _taken(lists, re.compile("MODS"), path):
         put_mod(peer, mod, path)
-    words = _options(peer, values, "sglang" if sglang else "" if tensorfold else "vllm", arguments)
+    words = _options(peer, lists, known, arguments)
     if words:
         peer.lose(
-            f"the order of {len([word for word in words if word.startswith('--')])} option(s)",
+            "the order of its options",
             "its launcher puts the command together, and is not in this file; options are taken by their names",
             "compare the command with what it starts",
         )
-    peer.argv = [*program, *words, *arguments]
-    for name in made.arrays:
-        if name not in (*_ARGUMENTS, *_VARIABLES, "MODS"):
-            peer.lose(
-                f"{name} ({shown(name, made.arrays[name])})", "a list of its launcher, whose meaning is not known here"
-            )
-    docker_run.finish(peer, values)
+    peer.argv = [*program, model, *words, *arguments]
+    docker_run.finish(peer, {})
     return peer
 
 
-def _options(peer: PeerRecipe, values: Mapping[str, str], engine: str, arguments: list[str]) -> list[str]:
+def _options(peer: PeerRecipe, lists: Mapping[str, list[str]], engine: str, arguments: list[str]) -> list[str]:
     table = option_tables.newest(engine, "") if engine else None
     given = {one.name for one in placement.options(arguments)}
     words: list[str] = []
-    for name, value in values.items():
+    for name, several in lists.items():
+        value = " ".join(several)
         option = _OPTIONS.get(name) if table else _TENSORFOLD.get(name)
         spelled = f"--{name.lower().replace('_', '-')}"
         if option is None and table and table.long_name(spelled):
@@ -131,10 +126,10 @@ def _options(peer: PeerRecipe, values: Mapping[str, str], engine: str, arguments
             peer.secret(name)
         elif name in placement.VARIABLES or _PLACES.fullmatch(name):
             peer.placed.append(Loss(f"{name}={value}", "which machines take part and how they meet is the inventory's"))
+        elif not value:
+            peer.placed.append(Loss(f"{name}=", "it is empty, so nothing is given"))
         elif option and option not in given:
-            if not value:
-                peer.placed.append(Loss(f"{name}=", "it is empty, so nothing is given"))
-            elif table and table.options.get(table.long_name(option)) == "flag":
+            if table and table.options.get(table.long_name(option)) == "flag":
                 words += [option] if value.lower() in _YES else [f"--no-{option[2:]}"] if value.lower() in _NO else []
             else:
                 words += [option, value]
@@ -145,10 +140,23 @@ def _options(peer: PeerRecipe, values: Mapping[str, str], engine: str, arguments
     return words
 
 
-def _first(values: dict[str, str], names: tuple[str, ...]) -> str:
-    found = [values.pop(name) for name in names if name in values]
-    return next((value for value in found if value), "")
+def _first(lists: dict[str, list[str]], names: re.Pattern[str]) -> str:
+    """Only that one is taken; what else there is of the kind is named."""
+    name = next((name for name, words in lists.items() if names.fullmatch(name) and any(words)), "")
+    return " ".join(lists.pop(name)) if name else ""
 
 
-def _split(text: str, path: str) -> list[str]:
-    return [word for one in shell.read(text, {}, path).statements for word in one.words] if text else []
+def _taken(lists: dict[str, list[str]], names: re.Pattern[str], path: str) -> list[str]:
+    """Words of an array, or of a text that a shell splits."""
+    found = [name for name in lists if names.fullmatch(name)]
+    return [word for name in found for word in _words(lists.pop(name), path)]
+
+
+def _words(given: list[str], path: str) -> list[str]:
+    if len(given) != 1 or not re.search(r"\s", given[0].strip()):
+        return [word for word in given if word]
+    return [word for one in shell.read(given[0], {}, path).statements for word in _assigning(one)]
+
+
+def _assigning(one: shell.Statement) -> list[str]:
+    return [*(f"{name}={value}" for name, value in one.assigned.items()), *one.words]

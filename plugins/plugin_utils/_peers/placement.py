@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import checks
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import checks, option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers.facts import Loss, PeerRecipe
 
 RANK, NODES, HEAD, ADDRESS = "@rank@", "@nodes@", "@head@", "@address@"
@@ -71,7 +71,7 @@ PROGRAMS = (
         "llama.cpp",
         ("llama-server",),
         served=("--alias", "-a"),
-        model=("-hf", "--hf-repo", "-m", "--model"),
+        model=("-hf", "--hf-repo", "-m", "--model", "--models-dir"),
         places=_API,
     ),
     Program(
@@ -145,12 +145,19 @@ def program(argv: Sequence[str]) -> tuple[Program | None, int]:
     return None, len(argv)
 
 
-def by_image(image: str) -> Program | None:
-    """What the entrypoint of a well-known image starts."""
+def by_look(image: str, argv: Sequence[str]) -> Program | None:
+    """What an image's own entrypoint starts: by the name of the image, else by whose options these are."""
     name = image.partition("@")[0].lower()
     if re.search(r"vllm|dspark", name):
         return PROGRAMS[0]
-    return next((one for one in PROGRAMS if one.name.replace("-", "") in name.replace("-", "")), None)
+    by_name = next((one for one in PROGRAMS if one.name.replace("-", "") in name.replace("-", "")), None)
+    starts = bool(argv) and not argv[0].startswith("-") and "/" not in argv[0]  # another program
+    given = [] if starts else [one.name for one in options(argv) if one.name.startswith("--")]
+    for one in PROGRAMS[:2] if given and not by_name else ():
+        table = option_tables.newest(one.name, "")
+        if all(table.long_name(name) for name in given):
+            return one
+    return by_name
 
 
 def options(argv: Sequence[str]) -> Iterator[Given]:
@@ -235,6 +242,10 @@ def text(script: str, peer: PeerRecipe, engine: Program | None) -> str:
     value = r"(\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|)\"']+)"
     script = re.sub(rf"(?<!\S)({known})(=|[ \t]+){value}", put, script)
     script = re.sub(rf"(?<!\S)({'|'.join(BACKEND)})(=|[ \t]+)(ray)(?!\S)", put, script)
+    if re.search(r"(?<![\w-])ray\s+start\b", script):
+        peer.lose(
+            "ray start", "their text starts Ray, and no rank here meets another through it", "take it out of the script"
+        )
     without = re.sub(r"(?<!\S)--headless(?!\S)", "", script)
     if without != script:
         peer.worker = ["--headless"]

@@ -24,7 +24,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers.facts i
 FORMATS = (
     "a recipe of sparkrun or spark-vllm-docker, a docker run line, a Compose file, or a launcher's environment file"
 )
-_GIVEN = re.compile(r"(?<![\w-])(--[A-Za-z][\w-]*|[A-Za-z_]\w*)(=|[ \t]+(?!-))(\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|)]+)")
+_GIVEN = re.compile(
+    r"(?<![\w-])(?:(--[A-Za-z][\w-]*)(?:=|[ \t]+(?!-))|([A-Za-z_]\w*)=)(\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|)]+)"
+)
 _ASSIGNMENT = re.compile(r"^\s*(?:export\s+)?[A-Za-z_]\w*\+?=", re.MULTILINE)
 
 
@@ -76,9 +78,8 @@ def _without_secrets(peer: PeerRecipe) -> None:
             del peer.argv[given.at : given.at + (1 if given.inline else 2)]
 
     def hide(match: re.Match[str]) -> str:
-        name, _between, value = match.groups()
-        plain = value.strip("\"'")
-        option = name.startswith("-")
+        option, variable, value = match.groups()
+        name, plain = option or variable, value.strip("\"'")
         if not plain or not secret(name, plain) or (not option and plain.startswith("$")):
             return match.group()
         peer.secret(name)

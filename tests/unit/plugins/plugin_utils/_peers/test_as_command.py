@@ -1,0 +1,326 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+"""Recipes of others as they are: what becomes a place, what is named as lost, and what nobody has to see."""
+
+import pytest
+import yaml
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers import as_command, planners, read
+
+RANKS = ["--nnodes", "@nodes@", "--node-rank", "@rank@", "--master-addr", "@head@", "--master-port"]
+RANKS += ["@rendezvous_port@"]
+IMAGE = "registry.example/engine@sha256:" + 64 * "a"
+
+
+def taken(tmp_path, text, name="their.yaml"):
+    """Document, everything said, and the recipe, which has to be one."""
+    path = tmp_path / name
+    path.write_text(text if isinstance(text, str) else yaml.safe_dump(text, sort_keys=False))
+    peer = read.read(str(path))
+    document = as_command.made(peer)
+    recipe, findings = engine_recipe.parse(yaml.safe_load(as_command.printed(document)), str(path), "theirs")
+    assert [str(finding) for finding in findings] == []
+    return document, "\n".join(map(str, [*peer.losses, *peer.placed])), recipe
+
+
+def sparkrun(**keys):
+    command = "vllm serve {model} --port {port} -tp {tensor_parallel}"
+    made = {"recipe_version": "2", "runtime": "vllm", "model": "a/b", "container": IMAGE, "command": command}
+    return {**made, "defaults": {"port": 8000, "tensor_parallel": 1}, **keys}
+
+
+def docker(command, options=""):
+    return f"#!/bin/bash\ndocker run -d {options} \\\n  {IMAGE} {command}\n"
+
+
+# --- what is the plan's ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sizes", "nodes"), [("-tp 2", 2), ("-tp 2 -pp 3", 6), ("-pp=3", 3), ("--tensor-parallel-size 1", 1), ("", 1)]
+)
+def test_as_many_machines_as_its_sizes_take(tmp_path, sizes, nodes):
+    document, _said, recipe = taken(
+        tmp_path, {"model": "a/b", "container": IMAGE, "command": f"vllm serve a/b {sizes}"}
+    )
+    assert (recipe.min_nodes, recipe.max_nodes) == (nodes, nodes)
+    words = document["command"]["words"]
+    assert words == ["vllm", "serve", "@model@", *sizes.split(), *(RANKS if nodes > 1 else [])]
+    assert document.get("worker", {}).get("words", []) == ([*words, "--headless"] if nodes > 1 else [])
+
+
+def test_placement_becomes_places_and_all_else_stays(tmp_path):
+    rank = "--nnodes 2 --node-rank $NODE_RANK --master-addr 192.168.7.1 --master-port 29501 --host 0.0.0.0 --port=8123"
+    variables = "-e NCCL_SOCKET_IFNAME=enp1s0f0np0 -e NCCL_IB_HCA=rocep1s0f0 -e VLLM_HOST_IP=$HOST_IP -e NCCL_PROTO=LL"
+    variables += " -e MASTER_ADDR=192.168.7.1 -e EMPTY= -e SEED=1"
+    document, said, recipe = taken(tmp_path, docker(f"a/b -tp 2 {rank} --seed 1", variables), "their.sh")
+    words = document["command"]["words"]
+    assert words[:3] == ["@model@", "-tp", "2"]
+    assert words[3:] == [*RANKS, "--host", "@host@", "--port=@port@", "--seed", "1"]
+    assert document["environment"] == {"EMPTY": "", "MASTER_ADDR": "@head@", "NCCL_PROTO": "LL", "SEED": "1"}
+    assert recipe.entrypoint and recipe.min_nodes == 2
+    for left in ("NCCL_SOCKET_IFNAME=", "NCCL_IB_HCA=", "VLLM_HOST_IP=", "--master-addr 192.168.7.1"):
+        assert left in said
+
+
+def test_ray_between_ranks_is_the_engine_s_own_way(tmp_path):
+    text = sparkrun(runtime="vllm-ray", command="vllm serve a/b -tp 2 --distributed-executor-backend ray")
+    document, said, _recipe = taken(tmp_path, text)
+    assert "ray" not in document["command"]["words"] and "--distributed-executor-backend ray: " in said
+    assert "vllm-ray: " in said
+
+
+@pytest.mark.parametrize(
+    ("runtime", "command", "appended", "worker"),
+    [
+        ("sglang", "sglang serve --model-path a/b --tp 2", ["--dist-init-addr", "@head@:@rendezvous_port@"], []),
+        ("sglang", "tensorfold serve a/b --tp 2", ["--rank", "@rank@", "--master", "@head@"], []),
+        ("vllm", "vllm serve a/b -tp 2", RANKS[:4], ["--headless"]),
+    ],
+)
+def test_each_engine_has_its_own_words_for_ranks(tmp_path, runtime, command, appended, worker):
+    document, _said, _recipe = taken(tmp_path, sparkrun(runtime=runtime, command=command))
+    words = document["command"]["words"]
+    assert [word for word in appended if word not in words] == []
+    assert document.get("worker", {}).get("words", words)[len(words) :] == worker
+
+
+# --- the same words ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("version", "written", "meant"),
+    [
+        ("1", '{{"a":{{"n":{n}}}}}', '{"a":{"n":5}}'),
+        ("2", '{{"a":{{"n":{n}}}}}', '{"a":{"n":5}}'),
+        ("2", '{"a":{"n":{n}}}', '{"a":{"n":5}}'),
+        ("1", '{"a":{"b":{"c":1}}}', '{"a":{"b":{"c":1}}}'),
+    ],
+)
+def test_braces(tmp_path, version, written, meant):
+    command = f"vllm serve a/b --hf-overrides '{written}'"
+    document, _said, _recipe = taken(tmp_path, sparkrun(recipe_version=version, command=command, defaults={"n": 5}))
+    assert document["command"]["words"][-1] == meant
+
+
+@pytest.mark.parametrize(
+    ("command", "kept"),
+    [
+        ("export A=1\nvllm serve a/b --port 8000", "export A=1\nvllm serve a/b --port @port@\n"),
+        ("taskset -c $CPUS vllm serve a/b", "taskset -c $CPUS vllm serve a/b\n"),
+        ('vllm serve a/b --chat-template "${D:-/x}/y.jinja"', 'vllm serve a/b --chat-template "${D:-/x}/y.jinja"\n'),
+        ("vllm serve a/b > /tmp/log", "vllm serve a/b > /tmp/log\n"),
+    ],
+)
+def test_more_than_words_stays_the_text_of_a_shell(tmp_path, command, kept):
+    document, _said, recipe = taken(tmp_path, sparkrun(command=command))
+    assert document["command"]["words"] == ["bash", "-c", kept]
+    assert recipe.model == "a/b"
+
+
+@pytest.mark.parametrize("end", [" \\\n", " \\", "  \\  \n  --seed 1"])
+def test_lines_that_go_on_as_their_tools_repair_them(tmp_path, end):
+    document, _said, _recipe = taken(tmp_path, sparkrun(command=f"vllm serve a/b{end}"))
+    assert document["command"]["words"] == ["vllm", "serve", "@model@", *end.replace("\\", " ").split()]
+
+
+def test_variables_before_the_program_are_variables(tmp_path):
+    document, _said, _recipe = taken(tmp_path, sparkrun(command="A=1 B='x y' vllm serve a/b"))
+    assert document["environment"] == {"A": "1", "B": "x y"}
+    assert document["command"]["words"] == ["vllm", "serve", "@model@"]
+
+
+def test_without_a_command_by_the_tool_s_own_names(tmp_path):
+    defaults = {"port": 8000, "tensor_parallel": 2, "max_model_len": "auto", "enable_prefix_caching": False}
+    defaults |= {"trust_remote_code": False, "enforce_eager": True, "speculative_config": {"method": "mtp"}, "own": 3}
+    text = sparkrun(defaults=defaults, model_revision="abc")
+    document, said, recipe = taken(tmp_path, {key: value for key, value in text.items() if key != "command"})
+    words = ["--revision", "abc", "-tp", "2", "--port", "@port@", "--max-model-len", "auto", "--enforce-eager"]
+    words += ["--no-enable-prefix-caching", "--speculative-config", '{"method":"mtp"}']
+    assert document["command"]["words"] == ["vllm", "serve", "@model@", *words, *RANKS]
+    assert recipe.revision == "abc" and "own (3): sparkrun drops it" in said and "trust_remote_code (false)" in said
+
+
+def test_an_engine_that_nobody_here_knows_is_taken(tmp_path):
+    text = sparkrun(runtime="atlas", defaults={"tensor_parallel": 2, "max_model_len": 4096, "gdn_fused_norm": True})
+    document, _said, _recipe = taken(tmp_path, {key: value for key, value in text.items() if key != "command"})
+    assert document["command"]["words"][:6] == ["spark", "serve", "@model@", "--tp-size", "2", "--max-seq-len"]
+    assert document["command"]["words"][7:9] == ["--gdn-fused-norm", "true"]
+
+
+@pytest.mark.parametrize(
+    ("command", "defaults", "served"),
+    [
+        ("vllm serve a/b", {}, "a/b"),
+        ("vllm serve a/b --served-model-name one two", {}, "one"),
+        ("vllm serve a/b", {"served_model_name": "theirs"}, "theirs"),
+    ],
+)
+def test_the_name_for_clients_is_theirs(tmp_path, command, defaults, served):
+    document, _said, _recipe = taken(tmp_path, sparkrun(command=command, defaults=defaults))
+    assert document["served_model_name"] == served
+    assert "--served-model-name" in document["command"]["words"] or served == "a/b"
+
+
+# --- around the command -----------------------------------------------------------------------------------------------
+
+
+def test_mods_beside_the_recipe_are_taken_and_others_named(tmp_path):
+    (tmp_path / "mods/one").mkdir(parents=True)
+    (tmp_path / "mods/one/run.sh").write_text("true\n")
+    (tmp_path / "recipes").mkdir()
+    text = {"model": "a/b", "container": "vllm-node", "mods": ["mods/one", "mods/two"], "command": "vllm serve a/b"}
+    document, said, _recipe = taken(tmp_path, text, "recipes/their.yaml")
+    assert document["build"] == {"mods": [str(tmp_path / "mods/one"), "mods/two"]}
+    assert "mods (mods/two)" in said and "mods (mods/one)" not in said and "container (vllm-node)" in said
+
+
+def test_commands_before_the_engine_run_before_it(tmp_path):
+    document, said, _recipe = taken(tmp_path, sparkrun(pre_exec=["python3 /x.py", {"copy": "a", "dest": "/b"}]))
+    text = document["command"]["words"][2]
+    assert text.startswith("(\npython3 /x.py\n) || exit 1\n") and "vllm serve" in text
+    assert "pre_exec: runs at the beginning" in said and "pre_exec (copy: a, dest: /b)" in said
+
+
+def test_every_key_is_kept_or_named(tmp_path):
+    keys = {"runtime_version": "x", "patches": ["p"], "variants": {"f": {}}, "draft_model": "a/d", "builder": "pull"}
+    keys |= {"distribution_config": {"on": True}, "post_exec": ["true"], "metadata": {"layers": 2}, "of_tomorrow": 7}
+    keys["executor_config"] = {"privileged": True, "shm_size": "1g", "volumes": ["/srv/x:/x"], "user": "1000"}
+    document, said, _recipe = taken(tmp_path, sparkrun(**keys))
+    assert [key for key in keys if key not in said and key != "executor_config"] == []
+    assert [key for key in ("privileged", "shm_size", "user 1000") if key not in said] == []
+    assert document["mounts"][0]["source"] == "/srv/x"
+
+
+@pytest.mark.parametrize(
+    ("mount", "kept", "named"),
+    [
+        ("/srv/x:/x:ro", ("/srv/x", "/x", True), ""),
+        ("$HOME/.cache/huggingface:/root/.cache/huggingface", None, "brings the models itself"),
+        ("$DIR/y:/y", None, "mount $DIR/y:/y"),
+        ("volume:/y", None, "a volume of Docker"),
+        ("/usr/lib/x:/y", None, "can do what root can"),
+    ],
+)
+def test_mounts_are_kept_or_named(tmp_path, mount, kept, named):
+    document, said, _recipe = taken(tmp_path, docker("a/b", f"-v {mount}"), "their.sh")
+    made = [(one["source"], one["target"], one["read_only"]) for one in document.get("mounts", [])]
+    assert made == ([kept] if kept else []) and named in said
+
+
+def test_models_are_where_a_command_looks_for_them(tmp_path):
+    text = docker("--model /hf/cache/huggingface/hub/x --seed 1", "-v ~/hf:/hf/cache/huggingface -e HF_HOME=/hf")
+    document, said, _recipe = taken(tmp_path, text, "their.sh")
+    assert document["mounts"][0]["target"] == "/hf/cache/huggingface"
+    assert document["mounts"][0]["source"] == as_command.MODELS and "HF_HOME=/hf" in said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        sparkrun(
+            env={"HF_TOKEN": "hf_abcdefghijklmnopqrst"}, command="vllm serve a/b --api-key sk-abcdefghijklmnopqrst"
+        ),
+        sparkrun(command="export HF_TOKEN=hf_abcdefghijklmnopqrst\nvllm serve a/b --api-key=sk-abcdefghijklmnopqrst"),
+        sparkrun(
+            pre_exec=["HF_TOKEN=hf_abcdefghijklmnopqrst python3 x"], post_exec=["API_KEY=sk-abcdefghijklmnopqrst x"]
+        ),
+        docker("a/b --api-key 'sk-abcdefghijklmnopqrst'", "-e HF_TOKEN=hf_abcdefghijklmnopqrst -e WANDB_API_KEY"),
+    ],
+)
+def test_secrets_are_named_and_nowhere_else(tmp_path, text):
+    name = "their.yaml" if isinstance(text, dict) else "their.sh"
+    document, said, _recipe = taken(tmp_path, text, name)
+    lines = planners.translate_recipe({"path": str(tmp_path / name), "recipe_paths": [], "model_files": ""})
+    everything = as_command.printed(document) + said + str(lines)
+    assert "abcdefghijklmnopqrst" not in everything and "HF_TOKEN=…" in said
+
+
+# --- Compose, scripts, environment files ------------------------------------------------------------------------------
+
+
+def test_a_service_of_compose_with_its_values(tmp_path):
+    (tmp_path / ".env").write_text("MODEL=a/b # text\nLENGTH='4096'\n")
+    service = {
+        "image": IMAGE,
+        "entrypoint": [],
+        "command": ["bash", "-lc", "vllm serve ${MODEL} -tp 2 --node-rank $${RANK} --max-model-len ${LENGTH:-1}"],
+        "environment": ["A=${NONE:-x}", "NCCL_PROTO=LL", "HF_TOKEN"],
+        "volumes": [{"type": "bind", "source": "/srv/x", "target": "/x", "read_only": True}],
+        "restart": "always", "privileged": True, "x-own": 1,
+        "healthcheck": {"test": ["CMD", "curl", "-f", "http://localhost:8000/v1/models"]},
+    }  # fmt: skip
+    other = {"image": "nginx:1", "command": "nginx"}
+    document, said, recipe = taken(tmp_path, {"services": {"engine": service, "web": other}}, "compose.yaml")
+    assert document["command"]["script"] == "vllm serve a/b -tp 2 --node-rank @rank@ --max-model-len 4096\n"
+    assert document["worker"]["script"].rstrip().endswith("4096 --headless")
+    assert document["environment"] == {"A": "x", "NCCL_PROTO": "LL"} and recipe.health == "/v1/models"
+    assert "privileged: it would reach the node itself" in said and "HF_TOKEN=…" in said
+
+
+def test_several_engines_in_one_compose_file_are_asked_about(tmp_path):
+    one = {"image": IMAGE, "command": "vllm serve a/b"}
+    with pytest.raises(SparkError, match="several services start an engine: x, y"):
+        taken(tmp_path, {"services": {"x": one, "y": dict(one)}}, "compose.yaml")
+
+
+def test_a_script_with_its_variables_and_arrays(tmp_path):
+    text = f'IMAGE={IMAGE}\nLEN="${{LEN:-4096}}"\nARGS=(--seed 1)\nARGS+=(--x "a b")\n# docker run nothing\n'
+    text += 'docker run --rm --gpus=all --ipc host -it --entrypoint vllm "$IMAGE" serve a/b --max-model-len $LEN \\\n'
+    text += '  "${ARGS[@]}" --port ${PORT:-8000} --open $OPEN\n'
+    document, said, _recipe = taken(tmp_path, text, "their.sh")
+    words = ["vllm", "serve", "@model@", "--max-model-len", "4096", "--seed", "1", "--x", "a b", "--port", "@port@"]
+    assert document["command"]["words"] == [*words, "--open", "$OPEN"]
+    assert "entrypoint" not in document and "$OPEN: the file gives it no value" in said
+    assert document["hazards"] == ["no value yet for OPEN: write it where the name stands"]
+
+
+def test_a_comment_that_cuts_a_command_off_is_said(tmp_path):
+    text = f"docker run {IMAGE} a/b --seed 1 # text \\\n  --max-model-len 4096\n"
+    document, said, _recipe = taken(tmp_path, text, "their.sh")
+    assert document["command"]["words"][-1] == "1" and "--max-model-len 4096: a comment" in said
+
+
+def test_an_environment_file_by_its_names(tmp_path):
+    text = f"IMAGE={IMAGE}\nMODEL=a/b\nTP=2\nMAX_MODEL_LEN=4096\nENABLE_PREFIX_CACHING=false\nSERVE_ARGS=( --seed 1 )\n"
+    text += "CONTAINER_ENV=( A=1 )\nVLLM_X=2\nWORKER_HOST=b\nHF_TOKEN=hf_abcdefghijklmnopqrst\nFLAVOUR=sweet\n"
+    document, said, recipe = taken(tmp_path, text, "their.env")
+    words = ["--tensor-parallel-size", "2", "--max-model-len", "4096", "--no-enable-prefix-caching", "--seed", "1"]
+    assert document["command"]["words"] == ["vllm", "serve", "@model@", *words, *RANKS]
+    assert document["environment"] == {"A": "1", "VLLM_X": "2"} and recipe.min_nodes == 2
+    assert "FLAVOUR=sweet" in said and "WORKER_HOST=b" in said and "the order of its options" in said
+
+
+def test_an_environment_file_with_its_compose_file(tmp_path):
+    service = {"image": IMAGE, "command": "vllm serve ${MODEL} --seed ${SEED:-1}"}
+    (tmp_path / "compose.yml").write_text(yaml.safe_dump({"services": {"engine": service}}))
+    document, _said, _recipe = taken(tmp_path, "MODEL=a/b\nSEED=7\n", "head.env")
+    assert document["command"]["words"] == ["vllm", "serve", "@model@", "--seed", "7"]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "found"),
+    [
+        ("A=1\n", "their.env", "names no model to serve"),
+        ("hello\n", "their.txt", "starts nothing that is known"),
+        ("docker run --gpus all\n", "their.sh", "names no image"),
+        (f"docker run {IMAGE} vllm serve $MODEL\n", "their.sh", r"which model it serves is not in it \(\$MODEL\)"),
+        (f"docker run {IMAGE} vllm serve 'a\n", "their.sh", "a quote ' is not closed"),
+        ("A=x\nB=$A$A$A$A$A$A$A$A\n" * 12, "their.env", "names no model"),
+        ("A=xxxxxxxxxxxxxxxx\n" + "A=$A$A$A$A$A$A$A$A\n" * 12 + "MODEL=a/b\n", "their.env", "a word is too long"),
+        ("x" * 1100000, "their.sh", "more than"),
+    ],
+)
+def test_what_starts_nothing_is_refused_in_words(tmp_path, text, name, found):
+    with pytest.raises(SparkError, match=found):
+        taken(tmp_path, text, name)
+
+
+def test_nothing_outside_of_its_folder_is_read(tmp_path):
+    (tmp_path / "secret.env").write_text("A=1\n")
+    (tmp_path / "in").mkdir()
+    document, said, _recipe = taken(tmp_path, docker("a/b", "--env-file ../secret.env"), "in/their.sh")
+    assert "environment" not in document and "variables of ../secret.env" in said
