@@ -161,6 +161,8 @@ def text(found: Served) -> str:
     lines = [first]
     if not found.damage and not found.stopped:
         lines.append(f"{_since(found)}; failures in a row: {found.failures} of {found.start_limit}")
+    if found.serving and found.start_load:
+        lines.append(f"The last start: {found.start_load}")
     if found.answers is not None and not (found.stopped and not found.answers):
         lines.append(f"Asked just now: {'it answers' if found.answers else found.problem}")
     if not found.running or found.frozen:

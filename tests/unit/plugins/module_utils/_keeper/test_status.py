@@ -118,6 +118,12 @@ def test_an_engine_that_loads_is_not_asked(head: Head) -> None:
     assert head.asked == 0
 
 
+def test_how_fast_the_last_start_read(head: Head) -> None:
+    assert "last start" not in status.text(head.found())
+    head.store.write(print, start_load="weights at 0.31 GB/s")
+    assert "The last start: weights at 0.31 GB/s" in status.text(head.found())
+
+
 def test_restarts_and_their_reasons(head: Head) -> None:
     assert "No restart so far" in status.text(head.found())
     head.store.add(Entry("t1", "dead", "one\ntwo"), print)
