@@ -149,6 +149,7 @@ compilation-config.use_inductor compilation-config.use_inductor_graph_partition
 default-chat-template-kwargs.clear_thinking default-chat-template-kwargs.enable_thinking
 default-chat-template-kwargs.preserve_thinking default-chat-template-kwargs.reasoning_effort
 default-chat-template-kwargs.thinking default-chat-template-kwargs.thinking_budget
+engram-config.cpu_offload
 eplb-config.log_balancedness eplb-config.num_redundant_experts eplb-config.step_interval eplb-config.window_size
 hf-overrides.architectures hf-overrides.classifier_from_token hf-overrides.is_matryoshka
 hf-overrides.is_original_qwen3_reranker hf-overrides.matryoshka_dimensions hf-overrides.max_position_embeddings

@@ -31,12 +31,14 @@ ALLOWED = (
     "cannot serve it",
     "speculative decoding by EAGLE only",
     "is started for tokens only here",
+    "Tensor parallel sizes that work on 3 nodes: 1",
 )
 # Models that came after NVIDIA's image of May 2026: its vLLM has no parser of theirs.
 YOUNGER = {
     "command-a-plus-w4a4",
     "laguna-s-2.1-nvfp4",
     "muse-glimmer-30b-nvfp4",
+    "qwen3.8-flash-next-nvfp4",
 }
 
 
