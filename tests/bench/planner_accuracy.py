@@ -21,7 +21,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "collection
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Parallel
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import cache_layout as layout
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, from_config
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Kept, from_config
 
 GIB = 1024**3
 CARDS = pathlib.Path(__file__).resolve().parents[1] / "unit/fixtures/engine_on_h200.yml"
@@ -36,13 +36,26 @@ DELTA: dict[str, Any] = {"linear_key_heads": 16, "linear_key_head_dim": 128, "li
 QWEN_27B = Architecture(64, 24, 4, 256, full_attention_layers=16, linear_value_heads=48, **DELTA)
 QWEN_122B = Architecture(48, 32, 2, 256, full_attention_layers=12, linear_value_heads=64, **DELTA)
 QWEN_35B = Architecture(40, 16, 2, 256, full_attention_layers=10, linear_value_heads=32, **DELTA)
+# DeepSeek-V4-Flash, as from_config reads it: 43 layers with a window, compressed tokens of 21 and of 20.
+DEEPSEEK_V4 = Architecture(
+    43, 64, 1, 512, attention="listed",
+    caches=(
+        Kept(21, 584, bits=8, tokens=4, align=576),
+        Kept(20, 584, bits=8, tokens=128, align=576),
+        Kept(21, 132, bits=8, tokens=4, align=576),
+        Kept(43, 584, bits=8, window=128, block=64, align=576),
+        Kept(21, 2048, bits=32, window=8, block=4, align=576),
+        Kept(21, 512, bits=32, window=8, block=4, align=576),
+        Kept(20, 1024, bits=32, window=128, block=8, align=576),
+    ),
+)  # fmt: skip
 ONE, TWO, FOUR = (Parallel(size, 1, "") for size in (1, 2, 4))
 
 
 @dataclass(frozen=True)
 class Row:
     name: str
-    kind: str  # gqa, mla, hybrid (or with sliding layers), draft
+    kind: str  # gqa, mla, hybrid (or with a window), listed
     model: Architecture
     parallel: Parallel
     dtype: str
@@ -115,6 +128,23 @@ PUBLISHED = (
     Row(
         "Qwen3.8-27B, MTP 3, fp8", "hybrid", QWEN_27B, ONE, "fp8", 66.74, 1883336, "jschmied, vLLM 0.27",
         context=262144, load={"drafted": 3, "draft_layers": 1}, draft=True,
+    ),
+    Row(
+        "Qwen3.5-122B, DFlash 6", "hybrid", QWEN_122B, ONE, "auto", 27.92, 458423, "styles01, 2026-07-13",
+        context=165000, load={"drafted": 6, "draft_layers": 6, **DFLASH}, draft=True,
+    ),
+    Row(
+        "Qwen3.8-27B, MTP 3, fp8, less memory", "hybrid", QWEN_27B, ONE, "fp8", 46.98, 1325364, "jschmied, vLLM 0.27",
+        context=262144, load={"drafted": 3, "draft_layers": 1}, draft=True,
+    ),
+    Row(
+        "DeepSeek-V4-Flash-0731 TP 2, 500K, 16384 per step", "listed", DEEPSEEK_V4, TWO, "fp8", 20e9 / GIB, 652465,
+        "luisefigueroa/pulsar, 2026-08-01", context=500000, load={"batched": 16384},
+    ),
+    Row(
+        "DeepSeek-V4-Flash-0731 TP 2, 1M, DSpark", "listed", DEEPSEEK_V4, TWO, "fp8", 26.3, 2740813,
+        "nepenth/deepseek-v4-flash-gb10, vLLM 0.27", context=1048576, draft=True,
+        load={"draft_caches": (Kept(3, 584, bits=8, window=128, block=64, align=576),)},
     ),
     Row(
         "Qwen3.6-35B, no prefix cache", "hybrid", QWEN_35B, ONE, "auto", 47.55, 2416967, "djangodevreng, 2026-08-20",

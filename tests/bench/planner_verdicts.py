@@ -280,7 +280,6 @@ CASES = (
     Case(
         "Qwen3.8-Flash-Next NVFP4", REFUSES, QWEN_FLASH_NEXT, 73.97 * GIB_IN_GB, 1, 0.65, 32768,
         f"{_EUGR}/issues/388", "2026-09-14", 8, 2048, "fp8", later=True,
-        missed="its B12X kernels keep 2 GiB more than the plan counts; the plan warns that 1.6 GiB are left",
     ),
     Case(
         "Qwen3.8-Flash-Next FP8", REFUSES, QWEN_FLASH_NEXT, 172.8 * GIB_IN_GB, 1, 0.90, 8192,

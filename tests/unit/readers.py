@@ -719,6 +719,13 @@ CONFIG = {
     "num_local_experts": 4,
     "intermediate_size": 8,
     "mamba_ssm_dtype": "float32",
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 2,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+    "compress_ratios": [],
+    "linear_attn_config": {"kda_layers": [1]},
+    "sliding_window": 4,
 }
 in_file(
     "_engine/model:read config.json",

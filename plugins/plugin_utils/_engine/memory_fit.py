@@ -38,21 +38,29 @@ MAX_UTILIZATION, HARD_MAX_UTILIZATION = 0.85, 0.90
 OS_RESERVE = 6 * GIB  # operating system, ssh and containers without a desktop; assumed
 ENGINE_HOST = 3 * GIB  # Python processes of API server, engine and rank; assumed
 NO = "does not fit"
+PIN = GIB // 4  # a size of the cache that the engine is given is a multiple of it
 TIGHT = 0.05  # a rest of the budget below this share is called tight
 
-# -- What is beside weights and cache.
-RUNTIME = int(1.5 * GIB)  # CUDA context and torch; assumed
-NCCL_PER_NODES = int(0.5 * GIB)  # buffers, each time that the nodes double; assumed
-# Activations of the profiling run: 8224 -> 2048 batched tokens lowered the peak from 5.30 to 1.39 GiB on a model with
-# hidden size 6144 (field report), so about 112 bytes per token and hidden unit.
-ACTIVATION_BYTES = 112
+# -- What is beside weights and cache, in the share. H200: 21 runs, vLLM 0.26 (tests/unit/fixtures/engine_on_h200.yml).
+# Activations of a step, per token: in dense layers three times the feed-forward size, twice the hidden size and the
+# inputs of attention (25 to 27 bytes per hidden unit measured, 25 computed); with experts 49 to 80 bytes per hidden
+# unit, with latent attention 119 (112 in a field report: 5.30 and 1.39 GiB for 8224 and 2048 tokens).
+EXPERTS_BYTES, LATENT_BYTES, DENSE_BYTES = 64, 119, 28
+# At least a copy of the embedding and a little: 1.16 + 0.12 GiB where the steps alone take less.
+LEAST = GIB // 8
 ASSUMED_HIDDEN = 8192  # where a recipe says nothing
-# The profiling run samples for as many requests as the scheduler may run: logits, probabilities and two copies of them.
-SAMPLER_BYTES = 16  # per request and word of the vocabulary
+SAMPLER_BYTES = 12  # for each request that the scheduler may run, and word of the vocabulary; H200: 10 to 11
 SEQUENCES = 64  # requests at once where nobody says: as many as the gateway lets in
-# CUDA graphs are captured for every batch up to the scheduler's limit, at most for 512 tokens: 1 GiB with a few
-# requests, 5.1 with vLLM's own limit (0.80 works as 0.758 then: spark-vllm-docker issue 396).
+# CUDA graphs, for every batch up to the scheduler's limit: 0.1 to 0.6 GiB on H200 (0.9 with a draft). On Sparks 0.5 to
+# 1.5 with few requests, 5.1 with vLLM's own limit (0.80 works as 0.758 then: spark-vllm-docker issue 396).
 GRAPHS, GRAPHS_PER_SEQUENCE, CAPTURED = GIB, GIB // 64, 256
+# What processes and libraries take from vLLM's first measure to its last. H200: 0.06 to 0.24 GiB. Where GPU and system
+# have one memory vLLM asks the system what is free, so its processes count: what is left of the rest in logs of Sparks,
+# without activations and graphs, is below 5 GiB in most (tests/unit/fixtures/engine_on_sparks.yml).
+RUNTIME = 5 * GIB
+# -- Above the share: what is there before that first measure. H200: 0.51 GiB; two ranks 1.53, two stages 1.42.
+CONTEXT = GIB // 2
+NCCL = GIB  # buffers, where there are several ranks: each has as many neighbours
 
 
 @dataclass(frozen=True)
@@ -96,15 +104,29 @@ def weights_per_rank(model: Architecture, weights: Weights, parallel: Parallel) 
     return math.ceil(((shared - 2 * ends) * stage + ends) / parallel.tensor + weights.replicated * stage)
 
 
+def activations_of(model: Architecture, parallel: Parallel, load: Load) -> int:
+    """The most of one step, of sampling, and of the embedding."""
+    hidden = model.hidden_size or ASSUMED_HIDDEN
+    if model.attention != "gqa":
+        token = LATENT_BYTES * hidden
+    elif model.experts:
+        token = EXPERTS_BYTES * hidden
+    elif model.intermediate_size:
+        inputs = (model.attention_heads + 2 * model.kv_heads) * model.head_dim
+        token = 2 * (2 * hidden + (3 * model.intermediate_size + inputs) // parallel.tensor)
+    else:
+        token = DENSE_BYTES * hidden
+    embedding = 2 * model.vocab_size * hidden // parallel.tensor
+    return max(load.batched * token, embedding + LEAST, load.sequences * model.vocab_size * SAMPLER_BYTES)
+
+
 def overhead_of(
     model: Architecture, parallel: Parallel, load: Load, eager: bool = False, captured: int = 0
 ) -> tuple[int, int]:
-    """(all overhead, activations of it) in bytes: activations, CUDA graphs, runtime, loader and communication."""
-    activations = max(GIB // 2, load.batched * (model.hidden_size or ASSUMED_HIDDEN) * ACTIVATION_BYTES)
-    activations += load.sequences * model.vocab_size * SAMPLER_BYTES
+    """(all overhead, activations of it) in bytes: activations, CUDA graphs, runtime and loader."""
+    activations = activations_of(model, parallel, load)
     graphs = 0 if eager else GRAPHS + (captured or min(load.sequences, CAPTURED)) * GRAPHS_PER_SEQUENCE
-    rest = RUNTIME + graphs + NCCL_PER_NODES * math.ceil(math.log2(parallel.ranks))
-    return activations + rest + loaders.of(load.loader).kept, activations
+    return activations + graphs + RUNTIME + loaders.of(load.loader).kept, activations
 
 
 def fit(
@@ -124,6 +146,7 @@ def fit(
     takes: Takes = NOTHING,
     into_swap: bool = False,
     at_once: int = 0,
+    least: bool = False,
 ) -> Memory:
     """The budget of one rank.
 
@@ -132,6 +155,7 @@ def fit(
     ``overhead_gib``: measured, instead of computed. ``other_share``: that of a context on the other side of
     :data:`LONG_CONTEXT`, where it has another one. ``into_swap``: the machines have swap for what loading takes.
     ``at_once``: requests that a step has room for, where drafts leave room for fewer.
+    ``least``: the cache gets no more than what is promised.
     """
     memory = total or GB10_TOTAL
     budget = int(memory * share)
@@ -141,15 +165,16 @@ def fit(
         overhead = int(overhead_gib * GIB)
     overhead += takes.share
     kept = cache(model, parallel, load)
+    needed = kept.request(load.context) * load.concurrency + kept.block_bytes  # the engine keeps one block empty
     asked = max(takes.cache, takes.tokens * kept.block_bytes // (kept.block or 1))
     left = max(0, budget - own - overhead)
-    available = min(left, asked or left)
-    needed = kept.request(load.context) * load.concurrency + kept.block_bytes  # the engine keeps one block empty
-    host = OS_RESERVE + ENGINE_HOST + object_store + beside + takes.host
+    available = min(left, asked or (math.ceil(needed / PIN) * PIN if least else left))
+    above = CONTEXT + (NCCL if parallel.ranks > 1 else 0)
+    host = OS_RESERVE + ENGINE_HOST + above + object_store + beside + takes.host
     loader = loaders.of(load.loader)
     load_peak = own + loader.pages(own) + loader.kept
     other = max(0, int(memory * other_share) - own - overhead) if other_share else left
-    other = min(other, asked or other)
+    other = min(other, asked or (available if least else other))
     short, long = (available, other) if load.context <= LONG_CONTEXT else (other, available)
     # Nothing is longer than the model goes, whatever would fit.
     promised, longest = (
@@ -174,7 +199,7 @@ def fit(
         kv_bytes_per_token=kv_per_token(model, parallel, load.dtype),
         kv_needed=needed,
         kv_available=available,
-        kv_cache_memory_bytes=available // (GIB // 4) * (GIB // 4),  # where it is pinned: in whole 256 MiB
+        kv_cache_memory_bytes=available // PIN * PIN,
         state_per_request=kept.constant * kept.block_bytes,
         load_peak=load_peak,
         host=host,
@@ -187,7 +212,7 @@ def fit(
         beside=beside,
         cache_tokens=available // kept.block_bytes * kept.block if kept.even else 0,
     )
-    return _told(_judged(made, asked, left, into_swap))
+    return _told(_judged(made, asked or least * available, left, above, into_swap), least)
 
 
 def _longest(kept: Cache, short: int, long: int) -> int:
@@ -196,7 +221,7 @@ def _longest(kept: Cache, short: int, long: int) -> int:
     return most if most > LONG_CONTEXT or short == long else min(kept.longest(short), LONG_CONTEXT)
 
 
-def _judged(made: Memory, asked: int, left: int, into_swap: bool) -> Memory:
+def _judged(made: Memory, asked: int, left: int, above: int, into_swap: bool) -> Memory:
     others = " and the other services" if made.beside else ""
     against: list[str] = []
     reasons: list[str] = []
@@ -204,10 +229,11 @@ def _judged(made: Memory, asked: int, left: int, into_swap: bool) -> Memory:
         against.append(f"the options ask for a KV cache of {gib(asked)} GiB, and {gib(left)} GiB are left for it")
     elif asked and asked < made.kv_needed:
         against.append(f"the options ask for a KV cache of {gib(asked)} GiB")
-    if made.load_peak + made.host > made.total:
+    # What a load peaks at was seen from outside: the context is in it.
+    if made.load_peak + made.host - above > made.total:
         (reasons if into_swap else against).append(
-            f"loading peaks at about {gib(made.load_peak)} GiB, beside {gib(made.host)} GiB for the system and the"
-            f" engine's own processes{others}"
+            f"loading peaks at about {gib(made.load_peak)} GiB, beside {gib(made.host - above)} GiB for the system and"
+            f" the engine's own processes{others}"
         )
     if made.budget + made.host > made.total:
         against.append(
@@ -221,10 +247,11 @@ def _judged(made: Memory, asked: int, left: int, into_swap: bool) -> Memory:
     return replace(made, verdict="tight" if reasons else "fits", reasons=tuple(reasons))
 
 
-def _told(made: Memory) -> Memory:
+def _told(made: Memory, least: bool) -> Memory:
     """With the sentences that a user reads."""
     other = "" if made.max_context == made.context else f", or {made.concurrency} of {made.max_context}"
     whole = f"{made.max_concurrency} request(s) of {made.context} tokens"
+    modest = ", and no more, since what a draft by DSpark takes beside is not known" if least else ""
     at_once = (
         f"At once: {made.concurrency} request(s) of {made.context} tokens are promised room, {made.max_concurrency}"
         f" have it; the scheduler runs up to {made.sequences}, further ones wait. The longest single request could"
@@ -240,7 +267,7 @@ def _told(made: Memory) -> Memory:
         sentence=f"{gib(made.budget)} GiB of {gib(made.total)} GiB ({'assumed' if made.assumed else 'measured'}) at"
         f" {made.utilization:.2f}: weights {gib(made.weights)} + overhead {gib(made.overhead)} + KV cache"
         f" {gib(made.kv_needed)} GiB for {made.concurrency} x {made.context} tokens",
-        room=f"KV cache up to {gib(made.kv_available)} GiB: {whole}{other}"
+        room=f"KV cache up to {gib(made.kv_available)} GiB: {whole}{other}{modest}"
         if made.kv_available
         else "No room for a KV cache",
         at_once=at_once,

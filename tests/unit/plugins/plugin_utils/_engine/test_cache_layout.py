@@ -11,7 +11,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Kept
 from hypothesis import given
 from hypothesis import strategies as st
-from planner_accuracy import GIB, LLAMA_8B, ONE, QWEN_27B, TINY_MLA, TWO
+from planner_accuracy import DEEPSEEK_V4, GIB, LLAMA_8B, ONE, QWEN_27B, TINY_MLA, TWO
 
 ROWS = (*accuracy.PUBLISHED, *accuracy.cards())
 
@@ -23,8 +23,8 @@ def test_as_engines_logged_it(row):
 
 
 def test_there_are_rows_of_each_kind():
-    assert {row.kind for row in ROWS} == {"gqa", "mla", "hybrid"}
-    assert sum(row.draft or row.kind == "hybrid" for row in ROWS) >= 14
+    assert {row.kind for row in ROWS} == {"gqa", "mla", "hybrid", "listed"}
+    assert sum(row.draft or row.kind in {"hybrid", "listed"} for row in ROWS) >= 16
     assert {row.parallel.pipeline for row in ROWS} == {1, 2}
 
 
@@ -117,21 +117,6 @@ def test_blocks_of_hybrid_models_are_a_multiple_of_what_their_kernels_take():
 def test_a_hybrid_model_in_stages():
     kept, staged = (layout.cache(QWEN_27B, Parallel(1, pipeline, ""), layout.Load(0, 1, "fp8")) for pipeline in (1, 2))
     assert (staged.block_bytes * 2, staged.constant) == (kept.block_bytes, kept.constant)
-
-
-# DeepSeek-V4-Flash, as test_model.py reads it: 43 layers with a window, compressed tokens of 21 and of 20.
-DEEPSEEK_V4 = Architecture(
-    43, 64, 1, 512, attention="listed",
-    caches=(
-        Kept(21, 584, bits=8, tokens=4, align=576),
-        Kept(20, 584, bits=8, tokens=128, align=576),
-        Kept(21, 132, bits=8, tokens=4, align=576),
-        Kept(43, 584, bits=8, window=128, block=64, align=576),
-        Kept(21, 2048, bits=32, window=8, block=4, align=576),
-        Kept(21, 512, bits=32, window=8, block=4, align=576),
-        Kept(20, 1024, bits=32, window=128, block=8, align=576),
-    ),
-)  # fmt: skip
 
 
 def test_pages_of_several_sizes_are_packed_into_a_block():

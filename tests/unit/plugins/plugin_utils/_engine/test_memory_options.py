@@ -230,7 +230,7 @@ def test_adapters():
 
 def test_memory_outside_of_the_share_has_its_end():
     said = refused(planned({"kv-offloading-size": 40}))
-    assert "the share leaves less than the 49.0 GiB that the system" in said and "eave kv-offloading-size out" in said
+    assert "the share leaves less than the 49.5 GiB that the system" in said and "eave kv-offloading-size out" in said
 
 
 # --- what is refused

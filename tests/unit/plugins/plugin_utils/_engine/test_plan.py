@@ -46,7 +46,7 @@ RAY_WORKER = """
 SERVE = """
 /opt/sparkmatrix/engine/bin/vllm serve someone/big --allowed-media-domains nothing.invalid
 --distributed-executor-backend ray --gpu-memory-utilization 0.80
---host 127.0.0.1 --kv-cache-memory-bytes 60666413056
+--host 127.0.0.1 --kv-cache-memory-bytes 63619203072
 --max-model-len 32768 --max-num-seqs 64 --port 8000 --served-model-name big --tensor-parallel-size 4
 """
 
@@ -192,25 +192,25 @@ def other(count, name, version="", **values):
 
 VLLM_NATIVE_HEAD = """
 /opt/sparkmatrix/engine/bin/vllm serve some/70b --allowed-media-domains nothing.invalid
---gpu-memory-utilization 0.80 --host 127.0.0.1 --kv-cache-memory-bytes 56103010304 --master-addr
+--gpu-memory-utilization 0.80 --host 127.0.0.1 --kv-cache-memory-bytes 58518929408 --master-addr
 192.168.100.10 --master-port 29501 --max-model-len 16384 --max-num-seqs 64 --nnodes 2 --node-rank 0 --port 8000
 --served-model-name llama --tensor-parallel-size 2
 """
 VLLM_NATIVE_WORKER = """
 /opt/sparkmatrix/engine/bin/vllm serve some/70b --allowed-media-domains nothing.invalid
---gpu-memory-utilization 0.80 --headless --kv-cache-memory-bytes 56103010304 --master-addr
+--gpu-memory-utilization 0.80 --headless --kv-cache-memory-bytes 58518929408 --master-addr
 192.168.100.10 --master-port 29501 --max-model-len 16384 --max-num-seqs 64 --nnodes 2 --node-rank 1
 --served-model-name llama --tensor-parallel-size 2
 """
 SGLANG = """
 sglang serve --allowed-media-domains nothing.invalid
 --context-length 16384 --dist-init-addr 192.168.100.10:29501 --enable-metrics --host 127.0.0.1
---max-running-requests 64 --mem-fraction-static 0.70 --model-path some/70b --nnodes 2 --node-rank {} --port 8000
+--max-running-requests 64 --mem-fraction-static 0.72 --model-path some/70b --nnodes 2 --node-rank {} --port 8000
 --served-model-name llama --tp-size 2
 """
 TRTLLM = """
 mpirun --allow-run-as-root -n 2 --hostfile /etc/sparkmatrix/mpi-hosts --bind-to none
-trtllm-llmapi-launch trtllm-serve some/70b --config /etc/sparkmatrix/trtllm.yml --free_gpu_memory_fraction 0.77
+trtllm-llmapi-launch trtllm-serve some/70b --config /etc/sparkmatrix/trtllm.yml --free_gpu_memory_fraction 0.79
 --gpus_per_node 1 --host 127.0.0.1 --max_batch_size 64 --max_seq_len 16384 --port 8000 --tp_size 2
 """
 
