@@ -23,7 +23,8 @@ Facts = Mapping[str, str | int]
 
 @dataclass(frozen=True)
 class Hazard:
-    """``since``: the first version that has it, ``mended``: the first that has it no more; an unknown one has not.
+    """``since``: the first version that has it, ``mended``: the first that has it no more. Of an unknown version only
+    notes are said.
 
     ``when``: all of it is so, and nothing of ``unless``. ``sets``: options that the plan has because of it, unless
     recipe or user say otherwise. ``place``: what is to be changed, by its name in ``OptionNames``; empty: the recipe.
@@ -41,8 +42,9 @@ class Hazard:
     sets: Mapping[str, Any] = field(default_factory=dict)
     place: str = ""
 
-    def concerns(self, facts: Facts) -> bool:
-        version = str(facts.get("version", ""))
+    def concerns(self, facts: Facts, version: str = "") -> bool:
+        """``version``: in place of an unknown one."""
+        version = str(facts.get("version", "")) or version
         return (
             self.engine in {"", facts.get("engine", "")}
             and (
@@ -70,7 +72,7 @@ _SYNCHRONOUS = {"no-async-scheduling": True}
 _MTP_RACE = Hazard(
     "MTP under asynchronous scheduling ends the engine, in minutes or hours of long conversations of several people"
     " (illegal memory access, Xid 31)",
-    "It cost no speed in one pair of measurements and 30 to 40 % in another report; from vLLM 0.29 on it is not needed",
+    "That cost no speed in one pair of measurements and 30 to 40 % in another report; vLLM 0.29 does not need it",
     "vllm pull requests 50021, 53613 and 53183, issue 40756; spark-vllm-docker 194 and 308; club-3090 1059",
     NOTE,
     _VLLM,
@@ -342,12 +344,18 @@ def findings(facts: Facts, where: str, names: OptionNames, table: Sequence[Hazar
 def notes(facts: Facts, names: OptionNames) -> list[str]:
     """What the plan says beside."""
     said = []
-    for hazard in HAZARDS:
-        if hazard.severity != NOTE or not hazard.concerns(facts) or (hazard.sets and not _set(hazard, facts)):
+    for hazard in (hazard for hazard in HAZARDS if hazard.severity == NOTE):
+        known, words = hazard.concerns(facts), _Words(facts, names)
+        if not (known or hazard.concerns(facts, hazard.since)) or (known and hazard.sets and not _set(hazard, facts)):
             continue
-        so = f"; so the plan sets {_options(hazard)}" if hazard.sets else ""
-        words = _Words(facts, names)
-        said.append(f"{hazard.what.format_map(words)}{so}. {hazard.remedy.format_map(words)} ({hazard.source})")
+        found, so = hazard.what.format_map(words), ""
+        if hazard.sets and known:
+            so = f"; so the plan sets {_options(hazard)}"
+        elif hazard.sets and not _set(hazard, facts):
+            so = f"; set {_options(hazard)}"
+        older = hazard.mended and not known
+        before = f"if {facts.get('label', 'it')} is older than {hazard.mended}: " if older else ""
+        said.append(f"{before}{found}{so}. {hazard.remedy.format_map(words)} ({hazard.source})")
     return said
 
 

@@ -30,7 +30,7 @@ EXPERT = {"engine": "vllm", "expert": "true", "tensor": 2, "data": 2}
 # Number of the row, severity, what it fires for, and by what its neighbours differ.
 CASES = [
     ("MTP under", NOTE, {**MTP, **SYNC}, [{"version": "0.29.0"}, {"model": "x/Qwen3-8B"}, {"draft": "dflash"}]),
-    ("MTP under", WARNING, {**MTP, "--async-scheduling": "true"}, [{"version": "0.33.0"}, {"version": ""}]),
+    ("MTP under", WARNING, {**MTP, "--async-scheduling": "true"}, [{"version": "0.33.0"}]),
     ("MTP under", NOTE, {**MTP, **SYNC, "version": "0.33.0", "VLLM_USE_V2_MODEL_RUNNER": "0"},
      [{"VLLM_USE_V2_MODEL_RUNNER": "1"}]),
     ("drafts of MiMo", NOTE, {"engine": "vllm", "model": "XiaomiMiMo/MiMo-V2.6-Flash", "draft": "dflash", **SYNC},
@@ -90,6 +90,15 @@ def test_a_row_fires_for_its_configuration_and_not_for_its_neighbour(words, seve
         assert not said({**given, **other}, words), other
 
 
+def test_of_an_unknown_version_notes_alone_are_said():
+    known = {**MTP, "version": "", "label": "vLLM"}
+    assert not list(hazards.findings({**known, "pipeline": 2, "backend": "mpi"}, "x", VARIABLES))[1:]
+    race, dead = hazards.notes(known, VARIABLES)
+    assert race.startswith("if vLLM is older than 0.29: MTP under") and "; set no-async-scheduling: true." in race
+    assert dead.startswith("if vLLM is older than 0.29: once") and not hazards.settings(known)
+    assert "; set " not in hazards.notes({**known, **SYNC}, VARIABLES)[0]
+
+
 def test_every_row_has_a_case_and_a_source():
     fired = {number for number, row in enumerate(HAZARDS) for case in CASES if row.concerns(case[2])}
     assert fired == set(range(len(HAZARDS)))
@@ -105,6 +114,12 @@ def command(version, nodes=1, **settings):
     assert made.plans, made.findings
     head = made.plans["spark1"].here[0]
     return head.engine.command.options, head.hazards, [str(one) for one in made.findings]
+
+
+def test_the_variable_for_the_kernel_of_experts_is_answered_with_what_does_the_same():
+    given = UserSettings(requirements=("vllm==0.33.0",), environment={"VLLM_USE_FLASHINFER_MOE_FP16": "0"})
+    (said,) = [one for one in engine_plan.plan(DRAFTED, facts(1), given, {}).findings if "FP16" in one.found]
+    assert "moe_backend" in said.remedy and "Did you mean" not in said.remedy
 
 
 def test_a_plan_sets_what_a_row_asks_for_unless_the_user_says_otherwise():
