@@ -28,6 +28,12 @@ RECORD = "/var/lib/sparkmatrix/kernels/standin.json"
 MODEL = "/opt/sparkmatrix/models/tiny-llama"
 ALLOWED = json.dumps({"engine_allow": ["command"]})
 BEHIND = json.dumps({"gateway_listen": ["enP7s7"]})
+# Load from the lab's own vLLM, whatever serves.
+PROGRAM = "/usr/local/bin/lab-load"
+GENERATOR = """
+#!/bin/sh
+exec /opt/sparkmatrix/engine/bin/vllm bench serve "$@"
+""".removeprefix("\n")
 LAUNCH = Launch(
     "[t]ensorfold serve",
     ("-e", "engine_recipe=own-command", "-e", ALLOWED, "-e", BEHIND),
@@ -98,6 +104,17 @@ def again(here: Own) -> dict[str, Any]:
     return {"seconds": round(run.seconds), "executions": run.executions_per_node(), "took": kept["took"]}
 
 
+def benchmarked(here: Own) -> dict[str, Any]:
+    """Its image has no generator of load, so one beside it is named."""
+    here.node(HEAD, f"cat > /tmp/load <<'END'\n{GENERATOR}END\nsudo install -m 755 /tmp/load {PROGRAM}")
+    settings = {"benchmark_program": PROGRAM, "benchmark_concurrency": [2], "benchmark_output_tokens": 16}
+    run = here.site("own-benchmark", "playbooks/benchmark.yml", "--tags", "serving", "-e", json.dumps(settings))
+    kept = here.node(HEAD, "sudo sh -c 'cat $(ls /var/lib/sparkmatrix/verdicts/*-benchmark.json | tail -n 1)'")
+    (point,) = json.loads(kept)["serving"]
+    expect("failed requests", point["failed"], 0)
+    return {"seconds": round(run.seconds), "tokens_per_s": point["output_rate"]}
+
+
 def returned(here: Own) -> dict[str, Any]:
     """An upgrade to a command that ends at once comes back to what served."""
     said = "what served before serves again"
@@ -120,6 +137,7 @@ STEPS = {
     "again": again,
     "rank": staying_up.rank,
     "head": staying_up.head,
+    "benchmarked": benchmarked,
     "returned": returned,
     "gone": gone,
 }

@@ -58,8 +58,8 @@ LISTED_S = 5.0
 
 
 class ProbeError(SparkError):
-    """A request that did not give tokens. ``kind``: refused, timeout, status, garbage, empty, stranger; ``status``:
-    HTTP's."""
+    """A request that did not give tokens. ``kind``: refused, timeout, status, garbage, empty, stranger, name (it has
+    other models); ``status``: HTTP's."""
 
     def __init__(self, kind: str, found: str, where: str, status: int = 0) -> None:
         super().__init__(found, where)
@@ -278,12 +278,20 @@ def listed(target: Target, timeout_s: float = LISTED_S) -> None:
     models = model_list(target, timeout_s).get("data")
     names = [one.get("id") for one in models if isinstance(one, Mapping)] if isinstance(models, list) else []
     if target.model not in names:
-        raise ProbeError("garbage", f"its models are {', '.join(map(str, names)) or 'none'}", target.where)
+        raise ProbeError(
+            "name" if names else "garbage", f"its models are {', '.join(map(str, names)) or 'none'}", target.where
+        )
 
 
 def ready(target: Target, path: str, timeout_s: float = LISTED_S) -> None:
-    """Raise :class:`SparkError` unless this path of it answers 200."""
+    """Raise :class:`SparkError` unless this path of it answers 200, and where it has models under other names only; one
+    without a list of them is taken as it is."""
     _Exchange(target, path, None, _Limit(timeout_s, time.monotonic)).close()
+    try:
+        listed(target, timeout_s)
+    except ProbeError as exc:
+        if exc.kind == "name":
+            raise
 
 
 class _Limit:

@@ -406,6 +406,10 @@ class Keeper:
         missed = decide.gone(now, self.watched.see(members, now), decide.LOADING_GONE_S, "start")
         if missed:
             return missed
+        if self.parts.prober.kind == "name":
+            wrong = "it is ready, and the plan has another name of its model"
+            remedy = "Write served_model_name into its recipe, or @served@ into its command"
+            return Verdict("start", f"{wrong}: {self.parts.prober.problem} {remedy}")
         if now - began > self.settings.ready_s:
             when = progress.stage(self.loading)
             over = f"the time limit of {self.settings.ready_s:.0f} s (engine_ready_timeout_s) ended the start"

@@ -143,30 +143,32 @@ class Api(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
-        if self.path != "/v1/chat/completions":
+        if self.path not in ("/v1/chat/completions", "/v1/completions"):
             return self.reply(404, {"detail": "Not Found"})
         if body.get("model") != self.job.served:
             return self.reply(404, {"error": {"message": f"The model `{body.get('model')}` does not exist."}})
         if self.ranks.lost.is_set():
             threading.Event().wait()
-        count = int(body.get("max_tokens") or 16)
+        chat, count = self.path.startswith("/v1/chat"), int(body.get("max_tokens") or 16)
         usage = {"prompt_tokens": 4, "completion_tokens": count, "total_tokens": count + 4}
-        base = {"id": "chatcmpl-1", "model": self.job.served}
+        kind = "chat.completion" if chat else "text_completion"
+        base = {"id": "cmpl-1", "model": self.job.served, "object": kind}
         if not body.get("stream"):
-            message = {"role": "assistant", "content": WORD * count}
-            choice = {"index": 0, "message": message, "finish_reason": "length"}
-            return self.reply(200, {**base, "object": "chat.completion", "choices": [choice], "usage": usage})
+            said = {"message": {"role": "assistant", "content": WORD * count}} if chat else {"text": WORD * count}
+            return self.reply(
+                200, {**base, "choices": [{"index": 0, **said, "finish_reason": "length"}], "usage": usage}
+            )
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")
         self.end_headers()
         self.close_connection = True
-        base["object"] = "chat.completion.chunk"
+        base["object"] = f"{kind}.chunk" if chat else kind
+        said = {"delta": {"content": WORD}} if chat else {"text": WORD}
         for number in range(count):
             time.sleep(0.01)
             last = "length" if number == count - 1 else None
-            choice = {"index": 0, "delta": {"content": WORD}, "finish_reason": last}
-            self.event({**base, "choices": [choice]})
+            self.event({**base, "choices": [{"index": 0, **said, "finish_reason": last}]})
         if (body.get("stream_options") or {}).get("include_usage"):
             self.event({**base, "choices": [], "usage": usage})
         self.wfile.write(b"data: [DONE]\n\n")

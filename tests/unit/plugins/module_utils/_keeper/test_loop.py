@@ -470,6 +470,16 @@ def test_what_cannot_be_stopped_is_a_failed_start(cluster):
     assert cluster.store.read().history[1].reason == "hangs in the kernel"
 
 
+def test_another_name_of_the_model_ends_a_start_at_once(cluster):
+    def ask():
+        raise ProbeError("name", "its models are big", "x")
+
+    cluster.prober.ask = ask
+    assert cluster.keep(until=300) == 3
+    assert "its models are big. Write served_model_name into its recipe" in cluster.store.read().history[0].reason
+    assert cluster.now < SETTINGS.ready_s
+
+
 def test_no_token_in_time(cluster):
     cluster.answers = False
     cluster.keep(until=130)
@@ -769,20 +779,23 @@ def test_make_reads_the_description(tmp_path, monkeypatch):
 
 
 def test_a_path_that_answers_comes_before_a_token_while_it_loads(tmp_path):
-    def prober(engine):
-        found = keeper_loop.make(
-            config(tmp_path, engine, health="/health"), Pulse(-1), Machine("/", lambda _argv: None)
-        )
-        return found.parts.prober
+    def prober(engine, model="tiny"):
+        told = config(tmp_path, engine, health="/health", model=model)
+        return keeper_loop.make(told, Pulse(-1), Machine("/", lambda _argv: None)).parts.prober
 
     with fake_engine("open") as engine:
         asked = prober(engine)
         asked.hasty = True
         asked.ask()
-        assert [path for _method, path, _body in engine.requests] == ["/health", "/v1/chat/completions"]
+        paths = [path for _method, path, _body in engine.requests]
+        assert paths == ["/health", "/v1/models", "/v1/chat/completions"]
         asked.hasty = False
         asked.ask()
-        assert len(engine.requests) == 3
+        assert len(engine.requests) == 4
+        other = prober(engine, "another")
+        other.hasty = True
+        other.once()
+        assert (other.kind, "its models are tiny" in other.problem) == ("name", True)
         engine.mode = "404"
         asked.hasty = True
         with pytest.raises(ProbeError):
