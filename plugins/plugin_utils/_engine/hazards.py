@@ -93,7 +93,7 @@ _DRAFTED_PIPELINE = Hazard(
     "drafts under pipeline parallel give wrong answers or end the engine without asynchronous scheduling, and with the"
     " model runner that vLLM had before 0.29",
     "Use tensor parallel, leave the draft out, or let vLLM 0.29 or newer schedule asynchronously, as it does by itself",
-    "vllm issues 52071, 49355 and 57755",
+    "vllm issues 52071, 49355 and 57755; so in the source of 0.33",
     ERROR,
     _VLLM,
     when={"draft": _SOME, "pipeline": 2, "--async-scheduling": "false"},
@@ -165,10 +165,19 @@ HAZARDS: tuple[Hazard, ...] = (
         "where the experts of its MTP layer are not quantized, as in NVIDIA's exports, the kernel that is chosen for"
         " those (FlashInfer CUTLASS) has ended engines after hours (illegal memory access)",
         "Set moe_backend: triton in the options of the recipe's draft, or speculative-config.moe_backend",
-        "spark-vllm-docker, nemotron-3-super-nvfp4-mtp (after 4.5 and 29 h); vllm issue 39288",
+        "spark-vllm-docker, nemotron-3-super-nvfp4-mtp (4.5 and 29 h); vllm issue 39288; still chosen by 0.33's source",
         engine=_VLLM,
         when={"draft": _MTP, "draft_model": "", "experts": 1, "quantization": ".*NVFP4.*", "device": "gpu"},
         unless={"--speculative-config.moe-backend": _SOME},
+    ),
+    Hazard(
+        "weights of a DFlash draft that are quantized are read as if they were not: it drafts nonsense, or ends",
+        "Use vLLM 0.33, or a draft in bfloat16",
+        "vllm issues 51581 and 53116; the source of 0.33 asks for it",
+        engine=_VLLM,
+        since="0",
+        mended="0.33",
+        when={"draft": "dflash", "draft_model": ".*(fp8|int[48]|w[48]a|awq|gptq|nvfp4).*"},
     ),
     # -- Loading.
     Hazard(
@@ -256,6 +265,14 @@ HAZARDS: tuple[Hazard, ...] = (
         when={"expert": "true", "tensor": 2, "data": 2},
     ),
     # -- Options and variables.
+    Hazard(
+        "with expandable_segments:True the driver has run out of memory (NV_ERR_NO_MEMORY) while a draft was loaded;"
+        " without it the same start went further",
+        "If that happens, take it out of PYTORCH_CUDA_ALLOC_CONF",
+        "dgx-spark-playbooks issue 97, 2026-08-12 (two machines)",
+        NOTE,
+        when={"PYTORCH_CUDA_ALLOC_CONF": ".*expandable_segments:true.*"},
+    ),
     Hazard(
         "with VLLM_MARLIN_USE_ATOMIC_ADD=1 the same question gets different answers, also at temperature 0",
         "For answers that can be repeated set it to 0, which costs some speed",
