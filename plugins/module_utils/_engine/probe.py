@@ -284,9 +284,13 @@ def listed(target: Target, timeout_s: float = LISTED_S) -> None:
 
 
 def ready(target: Target, path: str, timeout_s: float = LISTED_S) -> None:
-    """Raise :class:`SparkError` unless this path of it answers 200, and where it has models under other names only; one
-    without a list of them is taken as it is."""
-    _Exchange(target, path, None, _Limit(timeout_s, time.monotonic)).close()
+    """Raise :class:`SparkError` unless this path of it answers, and where it has models under other names only. One
+    without such a path, or without a list of models, is taken as it is: a token tells."""
+    try:
+        _Exchange(target, path, None, _Limit(timeout_s, time.monotonic)).close()
+    except ProbeError as exc:
+        if exc.status != http.client.NOT_FOUND:
+            raise
     try:
         listed(target, timeout_s)
     except ProbeError as exc:

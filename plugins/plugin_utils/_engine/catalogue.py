@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import consent, option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import KINDS
@@ -23,7 +23,7 @@ SPECIAL = {"coding": "for coding", "speech": "speech to text"}
 HEADINGS = ("Name", "For", "Sparks", "Tok/s", "Context", "GB")  # with the longest name 78 signs
 LEGEND = (
     "Tok/s: tokens per second of one stream, as others report it; <: the most by an estimate.",
-    "Context: requests of so many tokens (k: 1024) that fit at once. GB: to download.",
+    "Context: requests of so many tokens (k: 1024) that fit at once. GB: to download. ?: its recipe does not say.",
 )
 
 
@@ -50,14 +50,15 @@ class Entry:
     def cells(self) -> tuple[str, ...]:
         recipe = self.recipe
         draft, thousands = recipe.draft.weights_gb if recipe.draft else 0.0, recipe.context // 1024
+        room = f"{recipe.concurrency} x {recipe.context}"
         speed = f"{self.published:g}" if self.published else f"<{self.estimate:.0f}" if self.estimate else ""
         return (
             recipe.name,
             self.use,
             f"{recipe.min_nodes}" if recipe.max_nodes == recipe.min_nodes else f"{recipe.min_nodes}+",
             speed if recipe.task == "generate" else "",
-            f"{recipe.concurrency} x {recipe.context}".replace(f"x {thousands * 1024}", f"x {thousands}k"),
-            f"{recipe.files_gb + draft:.0f}",
+            room.replace(f"x {thousands * 1024}", f"x {thousands}k") if recipe.context else "?",
+            f"{recipe.files_gb + draft:.0f}" if recipe.files_gb else "?",
         )
 
     @property
@@ -83,7 +84,9 @@ class Entry:
         recipe = self.recipe
         told = [
             f"{recipe.description or recipe.model} ({recipe.model})",
-            f"memory of each Spark: {self.verdict}, {self.spare_gib:.0f} GiB to spare",
+            f"memory of each Spark: {self.verdict}, {self.spare_gib:.0f} GiB to spare"
+            if self.recipe.own is None
+            else "memory of each Spark: not known before its first start (its own image and command)",
             *(["its licence has to be accepted on Hugging Face before"] if recipe.gated else []),
             *(
                 f"{item.tokens_per_second:g} tokens/s with {KINDS[item.engine].label}, {item.streams} stream(s),"
@@ -141,7 +144,7 @@ def fitting(paths: Sequence[str], nodes: int, launch: str = "auto") -> tuple[lis
         f"{package}=={option_tables.versions(name)[-1]}"
         for package, name in (("vllm", "vllm"), ("sglang", "sglang"), ("ray[default]", "ray"))
     ]
-    settings = UserSettings(only_print=True, requirements=requirements, launch=launch)
+    settings = UserSettings(only_print=True, requirements=requirements, launch=launch, allow=(consent.COMMAND,))
     entries, findings = [], []
     for recipe, problems in recipes(paths):
         findings += problems

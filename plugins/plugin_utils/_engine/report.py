@@ -169,6 +169,8 @@ def _speed(head: ServicePlan) -> list[str]:
 
 def _takes(job: Job, head: ServicePlan) -> str:
     """How long until it answers, where nothing is there yet."""
+    if job.engine.opaque and not job.recipe.files_gb:
+        return "First run: until image and model are there and loaded; how large they are its recipe does not say"
     loaded = job.budget.weights / 1e9 if job.budget else job.recipe.weights_gb / len(job.ordered)
     minutes = expected_speed.run_minutes(loaded, environment=not head.contained)
     draft = job.used_draft

@@ -796,11 +796,12 @@ def test_a_path_that_answers_comes_before_a_token_while_it_loads(tmp_path):
         other.hasty = True
         other.once()
         assert (other.kind, "its models are tiny" in other.problem) == ("name", True)
-        engine.mode = "404"
         asked.hasty = True
-        with pytest.raises(ProbeError):
-            asked.ask()
-        assert engine.requests[-1][1] == "/health"
+        for mode, last in (("500", "/health"), ("404", "/v1/chat/completions")):
+            engine.mode = mode
+            with pytest.raises(ProbeError):
+                asked.ask()
+            assert engine.requests[-1][1] == last
 
 
 def test_ray_is_asked_for_every_member(tmp_path, monkeypatch):

@@ -54,6 +54,14 @@ def test_what_fits_two_sparks(tmp_path):
     assert "gpt-oss-120b" not in str(broken["recipes"]) and "unknown key nonsense" in " ".join(broken["warnings"])
 
 
+def test_a_recipe_with_a_command_of_its_own_is_listed(tmp_path):
+    own = "model: some/fast\nengine: command\nimage: example.org/x:1.0\ncommand: {words: [serve]}\n"
+    (tmp_path / "fast.yml").write_text(own)
+    made = listed(2, "fast some", paths=[str(tmp_path)])
+    assert row(made, "fast").split() == ["fast", "chat", "1+", "?", "?"]
+    assert "not known before its first start" in " ".join(made["lines"])
+
+
 @pytest.mark.parametrize(
     ("words", "names"),
     [
