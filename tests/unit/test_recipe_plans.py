@@ -39,8 +39,10 @@ SHOW = "PYTHONPATH=collections:tests/unit python tests/unit/test_recipe_plans.py
 def made(name: str, count: int, way: str) -> tuple[Any, Any, list[str]]:
     """The plan by host, what is rendered from it by host and path, and what is found, by severity and place."""
     entry = services.Entry(services.ALONE, (), 1.0, {})
-    settings = UserSettings(requirements=GPU, **WAYS[way])
-    service = services.Service(entry, required(*engine_recipe.find(name, ())), settings)
+    recipe = required(*engine_recipe.find(name, ()))
+    allow = ("command",) if recipe.engine == "command" else ()
+    settings = UserSettings(requirements=GPU, allow=allow, **WAYS[way])
+    service = services.Service(entry, recipe, settings)
     result = services.plan([service], facts(count), {}, firewall=True)
     found = sorted(
         {

@@ -30,6 +30,7 @@ class Command(Engine):
     help_words = ()
     devices = ("gpu", "cpu")
     tasks = tuple(api_paths.PROBED)
+    drafts = ("draft_model", "eagle3", "dflash", "dspark")  # models that its command names, to be brought with its own
     share_of_free = False
 
     def image_version(self, image: str) -> str:
