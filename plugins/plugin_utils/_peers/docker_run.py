@@ -20,6 +20,7 @@ _ENGINE = re.compile(
     r"(?:^|[\s/\"'])(?:(?:vllm|sglang|tensorfold)\s+serve|sglang\.launch_server|vllm\.entrypoints\S+|trtllm-serve"
     r"|llama-server)(?:\s|$)"
 )
+_FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```", re.MULTILINE | re.DOTALL)
 _SWITCHES = frozenset(
     {
         *("detach", "rm", "interactive", "tty", "init", "privileged", "read-only", "no-healthcheck", "publish-all"),
@@ -36,11 +37,14 @@ def matches(text: str) -> bool:
 
 def read(text: str, path: str) -> PeerRecipe:
     peer = PeerRecipe(FORMAT, path)
+    text = _block(text)
     # A line of systemd is split by other rules; of its words the same come out.
     text = re.sub(r"(?m)^Exec(?:Start)\s*=\s*-?", "", text) if "ExecStart=" in text else text
     made = shell.read(text, {}, path)
     values = dict(made.values)
     found = [one for one in made.statements if _starts(one)]
+    # The one that starts an engine, of several.
+    found.sort(key=lambda one: placement.program(one.words)[0] is None)
     if found:
         _container(peer, found[0], made, path)
         if len(found) > 1:
@@ -52,6 +56,12 @@ def read(text: str, path: str) -> PeerRecipe:
     container.unresolved(peer, [*(used.missing if used else [])])
     finish(peer, values)
     return peer
+
+
+def _block(text: str) -> str:
+    """Of a page the part that is a command."""
+    blocks = [block for block in _FENCED.findall(text) if matches(block)]
+    return next((block for block in blocks if _ENGINE.search(block)), blocks[0]) if blocks else text
 
 
 def _starts(one: Statement) -> bool:

@@ -64,7 +64,11 @@ def _document(text: str, place: Path) -> Any:
     try:
         if named or not docker_run.matches(text):
             return yaml_text.file(place, "Check recipes_translate")
-    except SparkError:
+    except SparkError as exc:
+        if named and "alias or anchor" in exc.found:
+            raise SparkError(
+                exc.found, str(place), "docker compose -f FILE config writes out what they stand for"
+            ) from exc
         if named:
             raise
     return None

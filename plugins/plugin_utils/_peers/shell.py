@@ -20,6 +20,7 @@ MAX_ALL = 4 * 1024 * 1024
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASSIGNS = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=")
 _EXPANSION = re.compile(r"\{([A-Za-z_]\w*|[0-9@*#?])(\[[@*]\])?(?:(:?[-+?=])((?:[^{}]|\$\{[^{}]*\})*))?\}", re.ASCII)
+_HERE = re.compile(r"<<-?[ \t]*[\\'\"]?(\w+)['\"]?", re.ASCII)
 _BARE = re.compile(r"[A-Za-z_]\w*|[0-9@*#?]", re.ASCII)
 _DECLARES = frozenset({"export", "readonly", "local", "declare", "typeset"})
 _OPERATORS = ("&&", "||", ";;", ";", "|", "&", "(", ")", "\n")
@@ -78,6 +79,7 @@ class _Reader:
         self.assigns: tuple[str, bool] | None = None
         self.array: list[str] | None = None
         self.size = 0
+        self.inside: list[str] = []  # words that end texts for programs (<<EOF)
 
     def wrong(self, what: str) -> SparkError:
         return SparkError(f"its command cannot be read ({what})", self.where, "Correct its quotes")
@@ -262,6 +264,10 @@ class _Reader:
             self.word, self.begun = "", False
         self.end_word()
         end = self.position
+        if match := _HERE.match(self.text, end):
+            self.inside.append(match[1])
+            self.position = match.end()
+            return
         while end < len(self.text) and self.text[end] in "<>&-":
             end += 1
         while end < len(self.text) and self.text[end] in " \t":
@@ -272,6 +278,9 @@ class _Reader:
 
     def operator(self, operator: str) -> None:
         self.position += len(operator)
+        while operator == "\n" and self.inside:
+            end = re.compile(rf"^[ \t]*{self.inside.pop(0)}[ \t]*$", re.MULTILINE).search(self.text, self.position)
+            self.position = end.end() if end else len(self.text)
         if operator not in ("\n", ";"):
             self.script.more = True
             self.statement.plain = self.statement.plain and operator != "|"

@@ -278,6 +278,14 @@ def test_a_script_with_its_variables_and_arrays(tmp_path):
     assert document["hazards"] == ["no value yet for OPEN: write it where the name stands"]
 
 
+def test_the_line_of_a_page_and_texts_for_other_programs(tmp_path):
+    page = f"Don't do\n\n```bash\ndocker run hello\n```\n\n```sh\ndocker run {IMAGE} vllm serve a/b\n```\nIt's it.\n"
+    assert taken(tmp_path, page, "README.md")[0]["command"]["words"] == ["vllm", "serve", "@model@"]
+    text = f"cat <<EOF > x\ndon't\nEOF\ndocker ps\ndocker run hello\ndocker run {IMAGE} vllm serve a/b\n"
+    document, said, _recipe = taken(tmp_path, text, "their.sh")
+    assert document["image"] == IMAGE and "1 more docker run line(s)" in said
+
+
 def test_a_comment_that_cuts_a_command_off_is_said(tmp_path):
     text = f"docker run {IMAGE} a/b --seed 1 # text \\\n  --max-model-len 4096\n"
     document, said, _recipe = taken(tmp_path, text, "their.sh")
