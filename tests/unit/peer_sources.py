@@ -73,7 +73,7 @@ def words(fact: dict[str, Any]) -> list[str]:
     if fact["kind"] == "compose":  # what is not set has its default
         made = [re.sub(r"\$\{\w+:-([^{}]*)\}", r"\1", str(word)) for word in made]
         made = [word for word in made if not re.fullmatch(r"\$\{\w+:\+[^{}]*\}", word)]
-    return [str(word) for word in _real(made)]
+    return [str(word) for word in _real([word.replace("{model}", fact.get("model") or "") for word in map(str, made)])]
 
 
 def open_values(fact: dict[str, Any]) -> dict[str, str]:

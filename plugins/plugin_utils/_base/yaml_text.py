@@ -29,9 +29,9 @@ def read(text: str, where: str = "", remedy: str = "Correct it") -> Any:
         raise SparkError(f"it is no valid YAML ({' '.join(str(exc).split())})", where, remedy) from exc
 
 
-def file(path: Path, remedy: str) -> Any:
+def file(path: Path, remedy: str, *, aliases: bool = False) -> Any:
     """Of somebody else: without aliases, of which a few lines can make all memory, and not endless. ``remedy``: where
-    it cannot be opened."""
+    it cannot be opened. ``aliases``: they are counted as what they stand for."""
     try:
         with path.open(encoding="utf-8") as opened:
             text = opened.read(MAX_TEXT + 1)
@@ -39,23 +39,34 @@ def file(path: Path, remedy: str) -> Any:
         raise SparkError(f"it cannot be read ({exc.strerror})", str(path), remedy) from exc
     except ValueError as exc:
         raise SparkError(f"it is no valid YAML ({exc})", str(path), "Correct it") from exc
-    bounded(text, str(path))
+    bounded(text, str(path), aliases=aliases)
     document = read(text, str(path))
     for place in _endless(document):
         raise SparkError(f"its {quoted(place)[2:-1]} has a number that is none to count with", str(path), "Correct it")
     return document
 
 
-def bounded(text: str, where: str) -> None:
+def bounded(text: str, where: str, *, aliases: bool = False) -> None:
     """Refuse what would become larger than it looks, before anything is made of it."""
     if len(text) > MAX_TEXT:
         raise SparkError(f"it has more than {MAX_TEXT} characters", where, "Shorten it")
     nodes = deep = 0
+    begun: list[tuple[str, int]] = []
+    sizes: dict[str, int] = {}
     try:
         for event in yaml.parse(text, Loader=_LOADER):
             line = f"in line {event.start_mark.line + 1 if event.start_mark else 1}"
             anchor = getattr(event, "anchor", None)
-            if anchor:
+            if isinstance(event, yaml.AliasEvent):
+                nodes += sizes.get(str(anchor), MAX_NODES)  # of one that is not complete: endless
+            elif isinstance(event, yaml.CollectionStartEvent):
+                begun.append((str(anchor or ""), nodes))
+            elif isinstance(event, yaml.CollectionEndEvent):
+                name, before = begun.pop()
+                sizes[name] = nodes - before + 1
+            elif anchor:
+                sizes[str(anchor)] = 1
+            if anchor and not aliases:
                 mark = "*" if isinstance(event, yaml.AliasEvent) else "&"
                 raise SparkError(
                     f"it has the alias or anchor {mark}{quoted(anchor)[1:-1]} {line}, which is not taken here",

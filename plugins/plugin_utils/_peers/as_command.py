@@ -53,9 +53,7 @@ def printed(document: dict[str, Any]) -> str:
 
 def made(peer: PeerRecipe) -> dict[str, Any]:
     """The document of the recipe. What it cannot keep is added to the peer's losses."""
-    engine, begins = placement.program(peer.argv)
-    engine = engine or (placement.by_look(peer.image, peer.argv) if peer.entrypoint else None)
-    rest = peer.argv[begins:] if placement.program(peer.argv)[0] else peer.argv
+    engine, rest = placement.start(peer)
     document: dict[str, Any] = {}
     if peer.description:
         document["description"] = peer.description

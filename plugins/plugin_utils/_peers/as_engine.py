@@ -74,8 +74,7 @@ class Translation:
 
 def made(peer: PeerRecipe, recipe_paths: Sequence[str] = (), model_files: str = "") -> Translation:
     """Raises :class:`SparkError` where none of our own kinds is what the command starts."""
-    program, begins = placement.program(peer.argv)
-    known, words = program or placement.by_look(peer.image, peer.argv), peer.argv[begins:] if program else peer.argv
+    known, words = placement.start(peer)
     if known is None or known.name not in ENGINES:
         labels = ", ".join(engine.label for engine in ENGINES.values() if engine.distributions)
         raise SparkError(f"its command starts none of {labels}", peer.where, "Take it as it is")

@@ -13,6 +13,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers import container, docker_run, placement, shell
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers.facts import (
+    WHERE,
     PeerRecipe,
     shown,
     texts,
@@ -24,12 +25,14 @@ FILES = ("compose.yaml", "compose.yml", "docker-compose.yaml", "docker-compose.y
 _READ = ("image", "command", "entrypoint", "environment", "env_file", "volumes", "build")
 
 
-def read(document: Mapping[str, Any], path: str, given: Mapping[str, str] | None = None) -> PeerRecipe:
+def read(
+    document: Mapping[str, Any], path: str, wanted: str = "", given: Mapping[str, str] | None = None
+) -> PeerRecipe:
     """``given``: values of an environment file, else those of ``.env`` beside it."""
     peer, base = PeerRecipe(FORMAT, path), Path(path).parent
     own = given if given is not None else container.variables_file(peer, ".env", base, needed=False)
     values = {**placement.VARIABLES, **own}
-    name, service = _service(document["services"], path)
+    name, service = _service(document["services"], path, wanted)
     missing: list[str] = []
 
     def put(value: Any) -> Any:
@@ -65,17 +68,20 @@ def read(document: Mapping[str, Any], path: str, given: Mapping[str, str] | None
     return peer
 
 
-def _service(services: Mapping[Any, Any], path: str) -> tuple[str, dict[str, Any]]:
-    """The one that starts an engine."""
+def _service(services: Mapping[Any, Any], path: str, wanted: str) -> tuple[str, dict[str, Any]]:
+    """The one that starts an engine, or that is named."""
     known = {str(name): dict(one) for name, one in services.items() if isinstance(one, Mapping)}
-    if len(known) == 1:
+    if wanted in known:
+        return wanted, known[wanted]
+    if len(known) == 1 and not wanted:
         return next(iter(known.items()))
     starting = {name: one for name, one in known.items() if docker_run.matches(_all(one)) or _of_engine(one)}
-    if len(starting) == 1:
+    if len(starting) == 1 and not wanted:
         return next(iter(starting.items()))
     names = ", ".join(list(starting or known)[:20])
     found = "several services start an engine" if starting else "no service starts an engine that is known"
-    raise SparkError(f"{found}: {names}", path, "Leave the one that you want in a copy of the file")
+    found = f"it has no service {wanted}" if wanted else found
+    raise SparkError(f"{found}: {names}", path, f"Name one behind the file: {WHERE}=FILE#{names.partition(',')[0]}")
 
 
 def _all(service: Mapping[str, Any]) -> str:

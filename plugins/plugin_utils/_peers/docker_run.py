@@ -176,8 +176,7 @@ def _broken(peer: PeerRecipe, made: Script, one: Statement | None) -> None:
 
 def finish(peer: PeerRecipe, values: dict[str, str]) -> None:
     """Nodes and names out of the command."""
-    engine, begins = placement.program(peer.argv)
-    engine, rest = engine or placement.by_look(peer.image, peer.argv), peer.argv[begins:] if engine else peer.argv
+    engine, rest = placement.start(peer)
     nodes = placement.value_of(rest, ("--nnodes", "--world-size"))
     said = int(nodes) if nodes.isascii() and nodes.isdigit() and 0 < int(nodes) <= 4096 else 0
     product = placement.nodes(rest, engine)

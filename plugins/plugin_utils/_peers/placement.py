@@ -145,12 +145,21 @@ def program(argv: Sequence[str]) -> tuple[Program | None, int]:
     return None, len(argv)
 
 
+def start(peer: PeerRecipe) -> tuple[Program | None, list[str]]:
+    """The engine, and the words behind its program; also where that is the image's entrypoint."""
+    engine, begins = program(peer.argv)
+    if engine is None:
+        engine = by_look(peer.image, peer.argv) if peer.entrypoint else None
+        begins = int(engine is not None and peer.argv[:1] == ["serve"])
+    return engine, peer.argv[begins:]
+
+
 def by_look(image: str, argv: Sequence[str]) -> Program | None:
     """What an image's own entrypoint starts: by the name of the image, else by whose options these are."""
     name = image.partition("@")[0].lower()
     if re.search(r"vllm|dspark", name):
         return PROGRAMS[0]
-    by_name = next((one for one in PROGRAMS if one.name.replace("-", "") in name.replace("-", "")), None)
+    by_name = next((one for one in PROGRAMS if _letters(one.name) in _letters(name)), None)
     starts = bool(argv) and not argv[0].startswith("-") and "/" not in argv[0]  # another program
     given = [] if starts else [one.name for one in options(argv) if one.name.startswith("--")]
     for one in PROGRAMS[:2] if given and not by_name else ():
@@ -158,6 +167,10 @@ def by_look(image: str, argv: Sequence[str]) -> Program | None:
         if all(table.long_name(name) for name in given):
             return one
     return by_name
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[^a-z0-9/]", "", name)
 
 
 def options(argv: Sequence[str]) -> Iterator[Given]:

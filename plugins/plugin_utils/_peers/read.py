@@ -27,22 +27,28 @@ FORMATS = (
 _GIVEN = re.compile(
     r"(?<![\w-])(?:(--[A-Za-z][\w-]*)(?:=|[ \t]+(?!-))|([A-Za-z_]\w*)=)(\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|)]+)"
 )
+_SERVICES = re.compile(r"^services:", re.MULTILINE)
 _ASSIGNMENT = re.compile(r"^\s*(?:export\s+)?[A-Za-z_]\w*\+?=", re.MULTILINE)
 
 
 def read(path: str) -> PeerRecipe:
-    """The facts of a file. Raises :class:`SparkError` where it starts nothing that is known."""
-    peer = _facts(Path(path).expanduser())
+    """The facts of a file, of a Compose file ``FILE#SERVICE``. Raises :class:`SparkError` where it starts nothing that
+    is known."""
+    place, service = Path(path).expanduser(), ""
+    if "#" in place.name and not place.exists():
+        name, service = place.name.rsplit("#", 1)
+        place = place.with_name(name)
+    peer = _facts(place, service)
     _without_secrets(peer)
     return peer
 
 
-def _facts(place: Path) -> PeerRecipe:
+def _facts(place: Path, service: str) -> PeerRecipe:
     text = file_text(place)
     document = _document(text, place)
     if isinstance(document, Mapping):
         if isinstance(document.get("services"), Mapping):
-            return compose.read(document, str(place))
+            return compose.read(document, str(place), service)
         if spark_vllm_docker.matches(document):
             return spark_vllm_docker.read(document, str(place))
         if sparkrun.matches(document):
@@ -53,7 +59,7 @@ def _facts(place: Path) -> PeerRecipe:
         beside = next((one for name in compose.FILES if (one := place.parent / name).is_file()), None)
         found = _document(file_text(beside), beside) if beside else None
         if beside and isinstance(found, Mapping) and isinstance(found.get("services"), Mapping):
-            return compose.read(found, str(beside), env_file.assigned(text, place).values)
+            return compose.read(found, str(beside), service, env_file.assigned(text, place).values)
         return env_file.read(text, str(place))
     raise SparkError("it has no command to translate, and starts nothing that is known", str(place), f"Name {FORMATS}")
 
@@ -63,12 +69,8 @@ def _document(text: str, place: Path) -> Any:
     named = place.suffix in (".yml", ".yaml")
     try:
         if named or not docker_run.matches(text):
-            return yaml_text.file(place, "Check recipes_translate")
-    except SparkError as exc:
-        if named and "alias or anchor" in exc.found:
-            raise SparkError(
-                exc.found, str(place), "docker compose -f FILE config writes out what they stand for"
-            ) from exc
+            return yaml_text.file(place, "Check recipes_translate", aliases=bool(_SERVICES.search(text)))
+    except SparkError:
         if named:
             raise
     return None

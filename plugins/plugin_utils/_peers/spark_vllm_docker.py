@@ -47,7 +47,7 @@ def read(document: Mapping[str, Any], path: str) -> PeerRecipe:
     peer = PeerRecipe(FORMAT, path, caches=["/root/.cache/huggingface"])
     begin(peer, document, path)
     peer.put_environment(document.get("env") or {})
-    command(peer, document, document.get("defaults") or {}, path)
+    command(peer, document, {"model": peer.model, **(document.get("defaults") or {})}, path)
     finish(peer, document)
     launcher(peer, LAUNCHER)
     return peer
@@ -172,8 +172,7 @@ def put_command(peer: PeerRecipe, text: str, path: str) -> None:
 
 def finish(peer: PeerRecipe, document: Mapping[str, Any]) -> None:
     """Nodes, ranks and names, once the command is known."""
-    engine, begins = placement.program(peer.argv)
-    rest = peer.argv[begins:]
+    engine, rest = placement.start(peer)
     product = placement.nodes(rest, engine)
     asked = int(document.get("min_nodes") or 0)
     peer.min_nodes = max(peer.min_nodes, product, asked, 1)

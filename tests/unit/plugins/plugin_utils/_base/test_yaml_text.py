@@ -66,6 +66,16 @@ def test_what_would_become_larger_than_it_looks_is_refused_unread(tmp_path: Path
     assert refused.value.found.startswith(found) and refused.value.where == str(path) and refused.value.remedy
 
 
+def test_aliases_count_as_what_they_stand_for(tmp_path: Path) -> None:
+    path = tmp_path / "a.yml"
+    path.write_text("base: &base {a: 1}\nmine: {<<: *base, b: 2}\n")
+    assert yaml_text.file(path, "", aliases=True)["mine"] == {"a": 1, "b": 2}
+    for endless in (BOMB, "a: &a [*a]"):
+        path.write_text(endless)
+        with pytest.raises(SparkError, match="too large or too deep"):
+            yaml_text.file(path, "", aliases=True)
+
+
 def test_a_value_in_a_message_costs_what_is_read_of_it() -> None:
     value: Any = "x"
     for _level in range(40):

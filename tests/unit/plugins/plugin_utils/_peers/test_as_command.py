@@ -263,8 +263,13 @@ def test_a_service_of_compose_with_its_values(tmp_path):
 
 def test_several_engines_in_one_compose_file_are_asked_about(tmp_path):
     one = {"image": IMAGE, "command": "vllm serve a/b"}
+    text = yaml.safe_dump({"x-own": one, "services": {"x": one}})
+    assert "&id001" in text and taken(tmp_path, text, "compose.yaml")[2].model == "a/b"
     with pytest.raises(SparkError, match="several services start an engine: x, y"):
-        taken(tmp_path, {"services": {"x": one, "y": dict(one)}}, "compose.yaml")
+        taken(tmp_path, {"services": {"x": one, "y": {**one, "command": "vllm serve c/d"}}}, "compose.yaml")
+    assert read.read(f"{tmp_path}/compose.yaml#y").argv[-1] == "c/d"
+    with pytest.raises(SparkError, match="it has no service z: x, y"):
+        read.read(f"{tmp_path}/compose.yaml#z")
 
 
 def test_a_script_with_its_variables_and_arrays(tmp_path):
@@ -325,6 +330,13 @@ def test_an_environment_file_with_its_compose_file(tmp_path):
 def test_what_starts_nothing_is_refused_in_words(tmp_path, text, name, found):
     with pytest.raises(SparkError, match=found):
         taken(tmp_path, text, name)
+
+
+def test_words_for_an_entrypoint_that_serves(tmp_path):
+    text = "docker run vllm/vllm-openai:v0.33.0 serve a/b -tp 2 --port 8000\n"
+    document, _said, recipe = taken(tmp_path, text, "their.sh")
+    assert document["command"]["words"][:6] == ["serve", "@model@", "-tp", "2", "--port", "@port@"]
+    assert (recipe.model, recipe.min_nodes, recipe.entrypoint) == ("a/b", 2, True)
 
 
 def test_nothing_outside_of_its_folder_is_read(tmp_path):
