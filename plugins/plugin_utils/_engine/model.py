@@ -47,6 +47,7 @@ class Architecture:
     hidden_size: int = 0
     vocab_size: int = 0
     experts: int = 0  # num_experts; 0 for a dense model
+    experts_per_token: int = 0  # num_experts_per_tok
     moe_intermediate_size: int = 0
     shard_multiple: int = 1  # a shard of an intermediate size must be a multiple: the quantization's group or block
     intermediate_size: int = 0  # of dense layers; needed only where shard_multiple is not 1
@@ -104,6 +105,8 @@ class Draft:
     head_dim: int = 0
     caches: tuple[Kept, ...] = ()  # what its layers keep beside that
     revision: str = ""
+    acceptance: float = 0.0  # tokens that one step gives on average, the model's own among them; 0: assumed by method
+    acceptance_source: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)  # further keys of vLLM's speculative-config
 
 
@@ -178,6 +181,7 @@ def from_config(config: Mapping[str, Any]) -> Architecture:
             hidden_size=hidden,
             vocab_size=int(text.get("vocab_size") or 0),
             experts=_first(text, "num_experts", "n_routed_experts", "num_local_experts"),
+            experts_per_token=_first(text, "num_experts_per_tok", "experts_per_token", "top_k_experts"),
             moe_intermediate_size=_moe_size(text),
             shard_multiple=_shard_multiple(config.get("quantization_config") or text.get("quantization_config") or {}),
             intermediate_size=_first(text, "intermediate_size"),
