@@ -3,8 +3,8 @@
 
 """Published speeds of real Sparks (speed_rows.yml) against the model of speed, which is fitted to one half of them.
 
-    speed_model.py [--rows]   errors of both halves, or of every row of the seen one
-    speed_model.py --fit      the constants that fit the seen half best, and what each of them is worth
+speed_model.py [--rows]   errors of both halves, or of every row of the seen one
+speed_model.py --fit      the constants that fit the seen half best, and what each of them is worth
 """
 
 from __future__ import annotations

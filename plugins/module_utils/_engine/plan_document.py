@@ -10,6 +10,7 @@ nothing in it is the text of a file; ``plugin_utils/_engine/render`` makes that 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -139,15 +140,67 @@ class Published:
     engine: str
     source: str
     measured_here: bool
+    differs: str = ""  # from what is planned; empty: it is the same configuration
+
+
+# Share of what is expected, below which a service is slower than it should be. Of 111 published rows none lies below
+# 0.73 of the model of cost, and two above 1.45; of runs of one configuration (four pairs in speed_rows.yml) none
+# is further apart than 6 %. tests/bench/speed_verdict.py: how often a pair at half its speed is found.
+LEAST, LEAST_OF_PUBLISHED = 0.7, 0.8
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What so many users get together, by the model of cost."""
+
+    users: int
+    tokens_per_second: float
 
 
 @dataclass(frozen=True)
 class Expectation:
-    """Tokens per second of one stream, and what others have measured on as many nodes."""
+    """How fast it should be: by the model of cost, which knows nothing of a model without ``active_gb``, and by what
+    others have measured on as many nodes. ``low`` and ``high``: between them a healthy service answers one user."""
 
     low: float = 0.0
     high: float = 0.0
+    paces: tuple[Pace, ...] = ()
+    drafted: int = 0  # tokens of each step
+    accepted: float = 1.0  # tokens that a step gives for it, the model's own among them
+    assumed: bool = False  # nobody has measured how many that are
+    prompt: int = 0  # tokens, of which the first answer comes after so long
+    first_token_s: float = 0.0
+    load_s: float = 0.0  # reading the weights at a start
     published: tuple[Published, ...] = ()
+
+    def at(self, users: int, engine: str = "") -> tuple[float, bool]:
+        """(tokens/s of so many users together, somebody has measured them with this engine); 0 where nobody knows."""
+        same = [
+            figure.tokens_per_second
+            for figure in self.published
+            if (figure.streams, figure.engine) == (users, engine) and not figure.differs
+        ]
+        if same:
+            return sum(same) / len(same), True
+        below = max((pace for pace in self.paces if pace.users <= users), default=None, key=lambda pace: pace.users)
+        above = min((pace for pace in self.paces if pace.users >= users), default=below, key=lambda pace: pace.users)
+        if below is None or above is None:
+            return 0.0, False
+        if above.users == below.users:
+            return below.tokens_per_second, False
+        part = math.log(users / below.users) / math.log(above.users / below.users)
+        return below.tokens_per_second ** (1 - part) * above.tokens_per_second**part, False
+
+    def healthy(self, users: int, engine: str, accepted: float = 0.0) -> tuple[float, float]:
+        """(least, most) tokens/s that so many users should get together; zeros where nobody knows. ``accepted``: tokens
+        that a step gave where that was measured; else a draft may do half as well as is expected of it."""
+        middle, measured = self.at(users, engine)
+        share = LEAST_OF_PUBLISHED if measured else LEAST
+        if accepted:
+            middle *= accepted / self.accepted
+        elif self.drafted:
+            share *= (1 + (self.accepted - 1) / 2) / self.accepted
+        return middle * share, middle / share
 
 
 @dataclass(frozen=True)

@@ -149,9 +149,9 @@ class Serving:
     tpot_ms: Mapping[Words, float] = field(default_factory=dict)
     goodput: float = 0  # requests/s within the limits, where there are limits
     acceptance: float = 0  # of drafted tokens, 0 to 1, where the service drafts
-    expected_low: float = 0  # tokens/s of one request by the plan; 0: the plan expects nothing
+    expected_low: float = 0  # tokens/s of as many requests together, by the plan; 0: the plan expects nothing
     expected_high: float = 0
-    published: float = 0  # tokens/s of as many requests together, by the recipe's source
+    published: float = 0  # what somebody measured of the same, which the two are around
     text: bool = False  # prompts were plain English, not random tokens
 
 

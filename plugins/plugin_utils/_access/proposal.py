@@ -184,7 +184,8 @@ def fitting(looked: Mapping[str, Node]) -> list[Fit]:
             continue
         (service,) = early.asked(value, list(looked))[0]
         expected = made.plans[next(iter(looked))].here[0].expectation
-        speed = f", {expected.low:.0f} to {expected.high:.0f} tokens/s estimated" if expected.high else ""
+        rate, _measured = expected.at(1, service.recipe.engine)
+        speed = f", about {rate:.0f} tokens/s" if rate else ""
         says = f"{service.recipe.weights_gb:g} GB{speed}"
         found.append(Fit(path.stem, service.recipe.task, service.recipe.weights_gb, says))
     first = PREFERRED[len(looked) > 1]

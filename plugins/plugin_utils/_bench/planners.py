@@ -124,11 +124,10 @@ def _serving(name: str, plan: ServicePlan, point: Point, runs: Sequence[Repetiti
     whole = [repetition for repetition in runs if repetition.requests > repetition.failed]
     rates = [repetition.output_rate for repetition in runs]
     accepted = [repetition.acceptance for repetition in runs if repetition.acceptance is not None]
-    published = [
-        figure.tokens_per_second
-        for figure in plan.expectation.published
-        if (figure.streams, figure.engine) == (point.concurrency, plan.engine.name)
-    ]
+    expected = plan.expectation
+    each = 1 + median(accepted) * expected.drafted if accepted else 0.0
+    low, high = expected.healthy(point.concurrency, plan.engine.name, each if expected.drafted else 0.0)
+    rate, measured = expected.at(point.concurrency, plan.engine.name)
     return Serving(
         service=name,
         model=plan.engine.served_model_name,
@@ -147,9 +146,9 @@ def _serving(name: str, plan: ServicePlan, point: Point, runs: Sequence[Repetiti
         tpot_ms=_medians([repetition.tpot_ms for repetition in whole]),
         goodput=round(median(repetition.goodput for repetition in runs), 4),
         acceptance=round(median(accepted), 4) if accepted else 0,
-        expected_low=plan.expectation.low,
-        expected_high=plan.expectation.high,
-        published=max(published, default=0),
+        expected_low=round(low, 1),
+        expected_high=round(high, 1),
+        published=round(rate, 1) if measured else 0,
     )
 
 

@@ -94,7 +94,7 @@ def _steps(most: int) -> list[int]:
 def seconds(plan: ServicePlan, point: Point) -> float:
     """About, from the speed that the plan expects; the first run, which warms up, is one more."""
     expected = plan.expectation
-    rate = (expected.low + expected.high) / 2 or UNKNOWN
+    rate = expected.at(1)[0] or UNKNOWN
     rounds = math.ceil(point.requests / point.concurrency) * point.repetitions + 1
     prefill = point.prompt_tokens * point.concurrency / PREFILL
     return STARTING_S + rounds * (point.output_tokens / rate + prefill)
@@ -106,7 +106,7 @@ def announced(plan: ServicePlan, planned: Sequence[Point]) -> str:
     steps = ", ".join(
         f"{point.concurrency} x {point.prompt_tokens}{' (text)' if point.text else ''}" for point in planned
     )
-    basis = "" if plan.expectation.high else f", at {UNKNOWN:g} tokens/s, since the plan has no figure"
+    basis = "" if plan.expectation.paces else f", at {UNKNOWN:g} tokens/s, since the plan has no figure"
     count, time = _several(len(planned), "point"), _several(minutes, "minute")
     return (
         f"{plan.engine.served_model_name}: {count}, requests at a time x tokens of a prompt: {steps};"

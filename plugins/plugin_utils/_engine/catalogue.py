@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Expectation
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import consent, option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
@@ -20,22 +21,23 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_s
 
 USES = {"generate": "chat", "embed": "vectors", "rank": "ranking"}
 SPECIAL = {"coding": "for coding", "speech": "speech to text"}
-HEADINGS = ("Name", "For", "Sparks", "Tok/s", "Context", "GB")  # with the longest name 78 signs
+SEVERAL = 8  # users
+HEADINGS = ("Name", "For", "1 user", f"{SEVERAL} users", "Requests", "First", "GB")  # with the longest name 77 signs
 LEGEND = (
-    "Tok/s: tokens per second of one stream, as others report it; <: the most by an estimate.",
-    "Context: requests of so many tokens (k: 1024) that fit at once. GB: to download. ?: its recipe does not say.",
+    f"1 user, {SEVERAL} users: tokens per second of all of them; ~: estimated, else reported.",
+    "Requests: so many of so many tokens (k: 1024) fit at once. First: seconds until",
+    "the first token of a long prompt (estimate). GB: to download. ?: not said.",
 )
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A recipe that fits. ``published``: tokens per second of one stream on as many nodes, 0 where nobody says."""
+    """A recipe that fits."""
 
     recipe: Recipe
     verdict: str
     spare_gib: float
-    published: float
-    estimate: float
+    expected: Expectation
 
     @property
     def use(self) -> str:
@@ -44,34 +46,44 @@ class Entry:
         found = [use for use, says in SPECIAL.items() if says in words]
         if self.recipe.task == "generate" and found:
             return found[0]
-        return USES[self.recipe.task] + (", images" if "images" in words else "")
+        return "images" if "images" in words and self.recipe.task == "generate" else USES[self.recipe.task]
+
+    def speed(self, users: int) -> str:
+        rate, measured = self.expected.at(users, self.recipe.engine)
+        if self.recipe.task != "generate" or not rate:
+            return ""
+        return f"{'' if measured else '~'}{rate:.0f}"
 
     @property
     def cells(self) -> tuple[str, ...]:
         recipe = self.recipe
         draft, thousands = recipe.draft.weights_gb if recipe.draft else 0.0, recipe.context // 1024
         room = f"{recipe.concurrency} x {recipe.context}"
-        speed = f"{self.published:g}" if self.published else f"<{self.estimate:.0f}" if self.estimate else ""
         return (
             recipe.name,
             self.use,
-            f"{recipe.min_nodes}" if recipe.max_nodes == recipe.min_nodes else f"{recipe.min_nodes}+",
-            speed if recipe.task == "generate" else "",
+            self.speed(1),
+            self.speed(SEVERAL),
             room.replace(f"x {thousands * 1024}", f"x {thousands}k") if recipe.context else "?",
+            f"{self.expected.first_token_s:.1f}" if self.expected.first_token_s else "",
             f"{recipe.files_gb + draft:.0f}" if recipe.files_gb else "?",
         )
 
     @property
     def document(self) -> dict[str, Any]:
-        """For programs. ``tokens_per_s``: as others report it, else ``estimate``, the most of it, or neither."""
+        """For programs. ``tokens_per_s``: of one user, as others report it; ``estimate``: by the model of cost."""
         recipe = self.recipe
+        paces = {pace.users: pace.tokens_per_second for pace in self.expected.paces}
+        rate, measured = self.expected.at(1, recipe.engine)
         return {
             "name": recipe.name,
             "model": recipe.model,
             "task": recipe.task,
             "sparks": [recipe.min_nodes, recipe.max_nodes],
-            "tokens_per_s": self.published or None,
-            "estimate": round(self.estimate, 1) or None,
+            "tokens_per_s": round(rate, 1) if measured else None,
+            "estimate": paces.get(1),
+            "tokens_per_s_by_users": {str(users): speed for users, speed in paces.items()},
+            "first_token_s": self.expected.first_token_s or None,
             "context": recipe.context,
             "requests": recipe.concurrency,
             "download_gb": round(recipe.files_gb + (recipe.draft.weights_gb if recipe.draft else 0.0), 1),
@@ -84,13 +96,14 @@ class Entry:
         recipe = self.recipe
         told = [
             f"{recipe.description or recipe.model} ({recipe.model})",
+            f"for {recipe.min_nodes}{'' if recipe.max_nodes == recipe.min_nodes else ' or more'} Spark(s)",
             f"memory of each Spark: {self.verdict}, {self.spare_gib:.0f} GiB to spare"
             if self.recipe.own is None
             else "memory of each Spark: not known before its first start (its own image and command)",
             *(["its licence has to be accepted on Hugging Face before"] if recipe.gated else []),
             *(
                 f"{item.tokens_per_second:g} tokens/s with {KINDS[item.engine].label}, {item.streams} stream(s),"
-                f" {item.nodes} Spark(s): {item.source}"
+                f" {item.nodes} Spark(s){f', {item.differs}' if item.differs else ''}: {item.source}"
                 for item in recipe.expected
             ),
             *(f"known problem: {hazard}" for hazard in recipe.hazards),
@@ -108,7 +121,7 @@ def table(entries: Sequence[Entry]) -> list[str]:
     """Headings and a line for each, in columns as wide as they have to be."""
     rows = [HEADINGS, *(entry.cells for entry in entries)]
     widths = [max(map(len, column)) for column in zip(*rows)]
-    right = {HEADINGS.index(name) for name in ("Tok/s", "GB")}
+    right = {HEADINGS.index(name) for name in ("1 user", f"{SEVERAL} users", "First", "GB")}
     return [
         "  ".join(
             cell.rjust(width) if number in right else cell.ljust(width)
@@ -154,12 +167,7 @@ def fitting(paths: Sequence[str], nodes: int, launch: str = "auto") -> tuple[lis
         if plans:
             (service,) = plans["spark1"].here
             memory = service.memory
-            single = [
-                item.tokens_per_second
-                for item in service.expectation.published
-                if item.streams == 1 and item.engine == recipe.engine
-            ]
             spare = (memory.kv_available - memory.kv_needed) / 1024**3
-            entries.append(Entry(recipe, memory.verdict, spare, max(single, default=0.0), service.expectation.high))
-    entries.sort(key=lambda entry: (entry.recipe.task != "generate", -entry.published, -entry.estimate))
+            entries.append(Entry(recipe, memory.verdict, spare, service.expectation))
+    entries.sort(key=lambda entry: (entry.recipe.task != "generate", -entry.expected.at(1, entry.recipe.engine)[0]))
     return entries, findings

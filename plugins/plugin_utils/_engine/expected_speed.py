@@ -3,9 +3,9 @@
 """How fast a service is by one model of cost, and how long a start takes. An estimate: docs/performance.md says how far
 published runs are from it.
 
-One step of the engine reads the dense weights once, the experts that its tokens were sent to, and what the requests keep;
-each layer costs some time of its own, and with tensor parallel two all-reduces. It makes one token for each user, and
-with drafts as many as were accepted. A prompt costs the same way, where what is computed counts more than what is read.
+One step of the engine reads the dense weights once, the experts that its tokens were sent to, and what the requests
+keep; each layer costs some time of its own, and with tensor parallel two all-reduces. It makes one token for each user,
+and with drafts as many as were accepted. A prompt costs the same way; there computing counts more than reading.
 """
 
 from __future__ import annotations
@@ -39,13 +39,16 @@ GB10 = Costs()
 HALF = 0.55  # of the fabric where one of a port's two PCIe paths is lost: 106 to 112 of 196 Gb/s (field reports)
 SMALL_MTU = 0.97  # of it at 1500 bytes instead of 9000: 21.95 to 22.68 GB/s in four runs each (field reports)
 
-# Share of drafted tokens that are accepted, each given that the one before was: an assumption where a recipe does not say.
-# mtp: 2.3 to 2.8 tokens of three drafted ones (speed_rows.yml, seen half). dspark: 2.1 to 2.6, on mathematics 4.9 (the
-# same). dflash: 3.3 to 4.5 (github.com/jschmied/dgx-spark-setup-guide, bench/nvfp4-table). The others: of no source. Code
-# has more, prose and other languages than English have less.
+# Share of drafted tokens that are accepted, each given that the one before was: assumed where a recipe does not say.
+# mtp: 2.3 to 2.8 tokens of a step that drafts three (speed_rows.yml, seen half). dspark: 2.1 to 2.6, in mathematics 4.9
+# (the same). dflash: 3.3 to 4.5 (github.com/jschmied/dgx-spark-setup-guide, bench/nvfp4-table). The others: of no
+# source. Code has more, prose and other languages than English have less.
 ACCEPTED = {"mtp": 0.65, "dflash": 0.8, "dspark": 0.55, "eagle3": 0.6, "draft_model": 0.7}
 AT_ONCE = ("dflash", "dspark")  # methods that draft all tokens of a step in one pass
 
+# Start without the weights: compiling, CUDA graphs, profiling. 144 s for GLM-5.3-Flash on two Sparks
+# (GLM-5.3-Flash-EXL3-2x-DGX-Sparks 142, 2026-09); 310 to 408 s with the weights (SparkRing, four models, 2026-09).
+START_S = 144
 # Assumed, not measured on a Spark: the layers of a run, packages of the engine.
 LAYERS_MIN, ENVIRONMENT_MIN = 3, 10
 GIGABIT_GB_PER_MIN = 7.5
@@ -67,16 +70,15 @@ class Served:
     batched: int = 8192
     fabric: float = 1.0  # of what two halves with a large MTU carry
 
-    @property
-    def accepted(self) -> float:
-        """Tokens that one step gives on average, the model's own among them."""
-        draft = self.draft
-        if draft is None:
-            return 1.0
-        if draft.acceptance:
-            return draft.acceptance
-        share = ACCEPTED[draft.method]
-        return (1 - share ** (draft.tokens + 1)) / (1 - share)
+
+def accepted(draft: Draft | None) -> float:
+    """Tokens that one step gives on average, the model's own among them."""
+    if draft is None:
+        return 1.0
+    if draft.acceptance:
+        return float(draft.acceptance)
+    share = ACCEPTED.get(draft.method, OTHERS_ACCEPTED)
+    return (1 - share ** (draft.tokens + 1)) / (1 - share)
 
 
 def tokens_per_second(served: Served, users: int, context: int = ALREADY, costs: Costs = GB10) -> float:
@@ -87,8 +89,8 @@ def tokens_per_second(served: Served, users: int, context: int = ALREADY, costs:
     drafted = served.draft.tokens if served.draft else 0
     seconds = _stage(served, batch * (1 + drafted), batch, context, costs) * parallel.pipeline
     seconds += _drafting(served, batch, costs)
-    at_once = min(each, parallel.pipeline) * min(users, parallel.data)
-    return at_once * batch * served.accepted / seconds
+    at_once: float = min(each, parallel.pipeline) * min(users, parallel.data)
+    return at_once * batch * accepted(served.draft) / seconds
 
 
 def prefill_s(served: Served, prompt: int, costs: Costs = GB10) -> float:
@@ -126,7 +128,8 @@ def _read(served: Served, tokens: float) -> float:
         return served.active
     one = model.experts_per_token / model.experts
     experts = max(0.0, served.weights - served.active) / (1 - one)
-    return served.active + experts * (1 - one - (1 - one) ** tokens)
+    asked: float = 1 - (1 - one) ** tokens
+    return served.active + experts * (asked - one)
 
 
 def _kept(model: Architecture, parallel: Parallel, dtype: str, context: int, draft: Draft | None) -> float:
@@ -168,4 +171,4 @@ def _attention(model: Architecture, tokens: int, context: int) -> float:
 
 def run_minutes(load_s: float, *, environment: bool) -> float:
     """Of a run without its downloads. ``environment``: Python's is made."""
-    return LAYERS_MIN + (ENVIRONMENT_MIN if environment else 0) + load_s / 60
+    return LAYERS_MIN + (ENVIRONMENT_MIN if environment else 0) + (load_s + START_S) / 60

@@ -100,7 +100,7 @@ def list_recipes(options: Options) -> dict[str, Any]:
         every = "ansible-playbook playbooks/recipes.yml"
         raise RefusedError(f"No recipe that fits {nodes} Spark(s) says {words!r}. All: {every}")
     lines = [
-        f"{len(found)} recipe(s) fit {nodes} Spark(s), first those whose speed was reported, the fastest first.",
+        f"{len(found)} recipe(s) fit {nodes} Spark(s), the fastest for one user first.",
         *catalogue.table(found),
         *catalogue.LEGEND,
         *catalogue.notes(found),

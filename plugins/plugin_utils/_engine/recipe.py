@@ -91,6 +91,8 @@ class Expected:
     streams: int = 1
     engine: str = "vllm"
     measured_here: bool = False  # by this project
+    date: str = ""
+    differs: str = ""  # in what from this recipe: other drafts, another quantization or image; nothing is held to it
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,8 @@ class Recipe:
     overhead_gib: float = 0.0  # activations, CUDA graphs, NCCL and torch; 0: computed
     replicated_gb: float = 0.0  # part of the weights that every tensor parallel rank holds whole, 10^9 bytes
     download_gb: float = 0.0  # where the files are larger than what is loaded; 0: weights_gb
-    active_gb: float = 0.0  # weights that one token reads, 10^9 bytes, for the expected speed
+    active_gb: float = 0.0  # weights that one token reads, 10^9 bytes, without the input embedding: for the speed
+    active_b: float = 0.0  # 10^9 parameters that one token uses: for the speed of prompts
     draft: Draft | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)

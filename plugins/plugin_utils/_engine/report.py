@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import named
@@ -12,6 +12,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
     Expectation,
     Memory,
     NodePlan,
+    Pace,
     Parallel,
     Published,
     ServicePlan,
@@ -19,9 +20,14 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
     consent,
     expected_speed,
+    loaders,
     option_tables,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import Job, known_problems
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import (
+    DEFAULT_BATCHED,
+    Job,
+    known_problems,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import KINDS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.memory_fit import gib
 
@@ -34,6 +40,7 @@ CHANGES = (
 )
 NOT_CHECKED = "Not checked: the options of its own command. A mistyped one shows when it starts"
 NOT_KNOWN = "not known before its first start; it is measured then"
+SMALL = 4200  # bytes of a cable's MTU, below which RDMA sends packets of 1024 or 2048
 ASSUMED = "Assumed, as no machine was asked: network, addresses, memory (121.6 GiB of a GB10)"
 MORE = "All of it, with the engine's command line: add -e engine_plan_details=true"
 
@@ -43,7 +50,7 @@ def verdict(job: Job) -> list[str]:
     known = job.budget if job.budget and job.budget.verdict != "does not fit" else None
     return [
         _fits(job),
-        _model(job),
+        *_model(job),
         *([job.parallel.reason] if job.parallel else []),
         *_lowered(job),
         *([f"Memory per node: {known.sentence}"] if known else []),
@@ -63,13 +70,13 @@ def _fits(job: Job) -> str:
     return f"{FITS[budget.verdict]}: {job.recipe.name} on {where}, {sizes}"
 
 
-def _model(job: Job) -> str:
+def _model(job: Job) -> list[str]:
     version, budget = f" {job.version}" if job.version else "", job.budget
-    text = f"Model: {job.model} with {job.engine.label}{version}"
-    if budget is None or not budget.max_concurrency:
-        return text
-    many = f"{budget.max_concurrency} request{'s' if budget.max_concurrency > 1 else ''} of {budget.context} tokens"
-    return f"{text}; room for {many} at once, the longest single one {budget.longest}"
+    lines = [f"Model: {job.model} with {job.engine.label}{version}"]
+    if budget and budget.max_concurrency:
+        many = f"{budget.max_concurrency} request{'s' if budget.max_concurrency > 1 else ''} of {budget.context} tokens"
+        lines.insert(0, f"Room: {many} at once, the longest single one {budget.longest}")
+    return lines
 
 
 def _lowered(job: Job) -> list[str]:
@@ -99,16 +106,59 @@ def memory_report(job: Job) -> Memory:
     return replace(budget, context=job.context, concurrency=job.concurrency)
 
 
+def served(job: Job, parallel: Parallel) -> expected_speed.Served:
+    """What decides the speed of a job."""
+    rails = [rail for fact in job.ordered for rail in fact.rails]
+    small = any(rail.mtu < SMALL for rail in rails)
+    return expected_speed.Served(
+        job.architecture,
+        parallel,
+        job.weights.total,
+        job.recipe.active_gb * 1e9,
+        job.recipe.active_b * 1e9,
+        job.engine.kv_dtype(job.options),
+        job.used_draft,
+        bool(job.options.get(job.engine.eager_option)),
+        max(1, job.number(job.engine.batched_option) or DEFAULT_BATCHED),
+        expected_speed.SMALL_MTU if small else 1.0,
+    )
+
+
 def expectation(job: Job, parallel: Parallel) -> Expectation:
-    """A band for one stream, and what others have measured on as many nodes."""
-    band = expected_speed.tokens_per_second(job.architecture, parallel, job.recipe.active_gb)
-    low, high = band or (0.0, 0.0)
+    """What the model of cost says, and what others have measured on as many nodes."""
     published = tuple(
-        Published(item.tokens_per_second, item.streams, item.engine, item.source, item.measured_here)
+        Published(
+            item.tokens_per_second,
+            item.streams,
+            item.engine,
+            ", ".join(filter(None, (item.source, item.date))),
+            item.measured_here,
+            item.differs,
+        )
         for item in job.recipe.expected
         if item.nodes == len(job.ordered)
     )
-    return Expectation(round(low, 1), round(high, 1), published)
+    load_s = loaders.of(str(job.options.get(job.engine.loader_option, ""))).seconds(job.weights.total, parallel.ranks)
+    draft = job.used_draft
+    made = Expectation(
+        drafted=draft.tokens if draft else 0,
+        accepted=round(expected_speed.accepted(draft), 2),
+        assumed=bool(draft and not draft.acceptance),
+        load_s=round(load_s),
+        published=published,
+    )
+    # The costs are those of engines that are known; what a recipe's own command does nobody knows.
+    if job.engine.opaque or not (job.recipe.active_gb and job.architecture.layers) or job.recipe.task != "generate":
+        return made
+    what = served(job, parallel)
+    users = sorted({*(count for count in expected_speed.USERS if count < job.sequences), min(32, job.sequences)})
+    paces = tuple(Pace(count, round(expected_speed.tokens_per_second(what, count), 1)) for count in users)
+    made = replace(made, paces=paces)
+    if what.parameters:
+        prompt = min(expected_speed.PROMPT, job.context)
+        made = replace(made, prompt=prompt, first_token_s=round(expected_speed.prefill_s(what, prompt), 1))
+    low, high = made.healthy(1, job.engine.name)
+    return replace(made, low=round(low, 1), high=round(high, 1))
 
 
 def brings(job: Job) -> str:
@@ -138,7 +188,8 @@ def summary(job: Job, plans: Mapping[str, NodePlan]) -> list[str]:
     """What a person wants to know first; the engineer's part only where ``details`` are asked for."""
     (head,) = plans[job.ordered[0].host].here
     engine, brought = head.engine, brings(job)
-    lines = [_fits(job), _model(job), *([NOT_CHECKED] if job.engine.opaque else []), *_lowered(job), *_speed(head)]
+    lines = [_fits(job), *_speed(head), *_model(job)]
+    lines += [*([NOT_CHECKED] if job.engine.opaque else []), *_lowered(job)]
     if job.settings.only_print:
         lines += [_takes(job, head), *([] if job.settings.instance else [CHANGES])]
     lines.append(f"Endpoint: {engine.endpoint} on {head.host}, model name {engine.served_model_name}")
@@ -151,28 +202,45 @@ def summary(job: Job, plans: Mapping[str, NodePlan]) -> list[str]:
 
 
 def _speed(head: ServicePlan) -> list[str]:
-    """One line: what others report of one stream, the planned engine first, and the estimate beside it."""
+    """How fast, what others report of it (the planned engine first), and how long until the first token."""
     expected, own = head.expectation, head.engine.name
+    lines = []
+    if expected.paces:
+        first, *others = expected.paces
+        several = [f"{pace.tokens_per_second:.0f} for {pace.users}" for pace in others]
+        lines.append(f"Speed: {first.tokens_per_second:.0f} tokens/s for one user{_listed(several)} (estimate)")
+        if expected.drafted:
+            whose = "assumed" if expected.assumed else "as measured by others"
+            text = f"With {expected.drafted} drafted tokens a step gives {expected.accepted:.1f}"
+            lines.append(f"{text} ({whose}; the text decides)")
     single = sorted(
-        (figure for figure in expected.published if figure.streams == 1), key=lambda figure: figure.engine != own
+        (figure for figure in expected.published if figure.streams == 1),
+        key=lambda figure: (figure.engine != own, bool(figure.differs)),
     )
-    shown = [figure for figure in single if figure.engine == single[0].engine]
-    band = f"{expected.low:.0f} to {expected.high:.0f}" if expected.high else ""
-    if not shown:
-        return [f"Speed: {band} tokens/s for one stream by the estimate (docs/engine.md)"] if band else []
-    figures = " or ".join(f"{figure.tokens_per_second:g}" for figure in shown)
-    engine = "" if shown[0].engine == own else f" with {KINDS[shown[0].engine].label}"
-    who = "measured by this project" if all(figure.measured_here for figure in shown) else "reported by others"
-    text = f"Speed: {figures} tokens/s for one stream{engine} {who}{f', {band} by the estimate' if band else ''}"
-    return [f"{text} (source: {'; '.join(figure.source for figure in shown)})"]
+    for figure in [figure for figure in single if figure.engine == single[0].engine]:
+        engine = "" if figure.engine == own else f" with {KINDS[figure.engine].label}"
+        who = "Measured by this project" if figure.measured_here else "Reported by others"
+        differs = f", {figure.differs}" if figure.differs else ""
+        lines.append(f"{who}: {figure.tokens_per_second:g} tokens/s for one user{engine}{differs} ({figure.source})")
+    if expected.first_token_s:
+        start = (expected.load_s + expected_speed.START_S) / 60
+        lines.append(
+            f"First token: {expected.first_token_s:.1f} s after {expected.prompt} tokens of prompt,"
+            f" {start:.0f} min after a start (estimate)"
+        )
+    return lines
+
+
+def _listed(several: Sequence[str]) -> str:
+    return f", {', '.join(several)}" if several else ""
 
 
 def _takes(job: Job, head: ServicePlan) -> str:
     """How long until it answers, where nothing is there yet."""
     if job.engine.opaque and not job.recipe.files_gb:
         return "First run: until image and model are there and loaded; how large they are its recipe does not say"
-    loaded = job.budget.weights / 1e9 if job.budget else job.recipe.weights_gb / len(job.ordered)
-    minutes = expected_speed.run_minutes(loaded, environment=not head.contained)
+    load_s = head.expectation.load_s
+    minutes = expected_speed.run_minutes(load_s, environment=not head.contained)
     draft = job.used_draft
     files = job.weights.total / 1e9 if job.shaped else job.recipe.files_gb
     files += draft.weights_gb if draft and draft.model else 0.0
@@ -181,8 +249,11 @@ def _takes(job: Job, head: ServicePlan) -> str:
         once, wait = " once" if job.several else "", files / expected_speed.GIGABIT_GB_PER_MIN
         text += f" plus {files:.0f} GB to download{once} ({wait:.0f} minutes at 1 Gb/s)"
     text += " and the container image" if head.contained else ""
-    later = max(1.0, loaded / expected_speed.LOAD_GB_PER_MIN)
-    return f"{text}; a later start: {later:.0f} minute{'s' if later >= 1.5 else ''} (estimates)"
+    text += f"; a later start: {(load_s + expected_speed.START_S) / 60:.0f} minutes"
+    if load_s:
+        rate = job.weights.total / 1e9 / load_s
+        text += f", {load_s / 60:.0f} of them for the weights at {rate:.1f} GB/s"
+    return f"{text} (estimates)"
 
 
 def _details(job: Job, head: ServicePlan) -> list[str]:
@@ -190,12 +261,27 @@ def _details(job: Job, head: ServicePlan) -> list[str]:
     nodes = ", ".join(f"{fact.host} {fact.cluster_address}" for fact in job.ordered)
     lines = [f"Addresses: {nodes}", head.parallel.reason, f"Memory per node: {head.memory.sentence}"]
     lines += [line for line in (head.memory.room, head.memory.at_once) if line]
+    lines += _fabric(job, head)
     lines += [
         f"{item.tokens_per_second:g} tokens/s with {item.streams} stream(s) on {KINDS[item.engine].label}:"
         f" {'measured by this project' if item.measured_here else 'reported, not repeated here'} ({item.source})"
         for item in head.expectation.published
     ]
     return [*lines, f"Command: {' '.join(own.command.words)}"]
+
+
+def _fabric(job: Job, head: ServicePlan) -> list[str]:
+    """What a fault of the fabric costs, where ranks exchange a part of each layer."""
+    if not head.expectation.first_token_s or head.parallel.tensor == 1:
+        return []
+    what = served(job, head.parallel)
+    told = []
+    for fault, share in (("one PCIe path of a port lost", expected_speed.HALF), ("MTU 1500", expected_speed.SMALL_MTU)):
+        hurt = replace(what, fabric=share)
+        pace = expected_speed.tokens_per_second(hurt, 1)
+        wait = expected_speed.prefill_s(hurt, head.expectation.prompt)
+        told.append(f"{fault}: {pace:.0f} tokens/s, first token after {wait:.1f} s")
+    return [f"With a fault of the fabric (estimates): {'; '.join(told)}"]
 
 
 def _compiled(job: Job, environment: Mapping[str, str]) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import early, expected_speed
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import early, expected_speed, loaders
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import fabric as preflight_fabric
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
     Context,
@@ -30,7 +30,7 @@ class Model:
     host: str
     name: str
     gb: float  # whole; every node downloads all of it
-    share: float  # that the node loads
+    load_s: float  # until the node has read its part
     cache: str
     container: bool
     partial: str = ""  # where the layer artifacts keeps what has come of a model so far
@@ -49,13 +49,14 @@ def models(context: Context) -> Iterator[Model]:
         wanted += [(draft.model, draft.weights_gb, draft.weights_gb, draft.revision)] if draft and draft.model else []
         on = service.entry.hosts or tuple(hosts)
         container = (settings.runtime or recipe.runtime) == "container"
+        loader = loaders.of(str(recipe.options.get("load-format", "")))
         for host in on:
             for name, gb, loaded, revision in wanted:
                 cache = "" if name.startswith("/") else f"{settings.hf_home}/hub/models--{name.replace('/', '--')}"
                 if cache and _COMMIT.fullmatch(revision):
                     cache += f"/snapshots/{revision}"
                 partial = f"{settings.hf_home}/sparkmatrix/partial"
-                yield Model(host, name, gb, loaded / len(on), cache, container, partial)
+                yield Model(host, name, gb, loader.seconds(loaded * GB, len(on)), cache, container, partial)
 
 
 def paths(context: Context) -> set[str]:
@@ -94,7 +95,7 @@ def sentence(context: Context) -> str:
         return f"Ready: {', '.join(parts)}"
     missing = [model for model in wanted if model.cache and not _there(context, model.host, model.cache)]
     bare = {model.host for model in wanted if not model.container and not environment(context, model.host).exists}
-    load = max(sum(model.share for model in wanted if model.host == host) for host in {model.host for model in wanted})
+    load = max(sum(model.load_s for model in wanted if model.host == host) for host in {model.host for model in wanted})
     minutes = expected_speed.run_minutes(load, environment=bool(bare))
     runs = any(node.engine_units for node in context.nodes.values())
     more = _bring(wanted, missing) if "artifacts" in context.layers else _download(missing, count)

@@ -97,9 +97,6 @@ DEFAULTS: Mapping[str, Limit] = {
     ),
     # serving
     "regression_percent": Limit(5, "%", MOST, "slower than earlier runs, and than all of their repetitions", US),
-    "published_share": Limit(
-        0.6, "", LEAST, "of a published speed; those of one model differ by a factor of three", US
-    ),
     "draft_acceptance": Limit(0.2, "", LEAST, "of drafted tokens; below it a draft costs more than it saves", US),
 }
 

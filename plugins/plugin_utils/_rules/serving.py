@@ -111,9 +111,9 @@ SPEED = (
     Rule(
         "below_expectation",
         "The service is slower than its model should be",
-        "Each token reads all active weights from memory once, so its time is roughly known. If it takes longer,"
-        " the GPU is slowed down, ranks talk over TCP, or an option keeps the engine from its fast kernels (eager"
-        " mode)",
+        "What a step reads, computes and exchanges is known, so its time is known within about a quarter, where"
+        " somebody has published a run of the same within less. If it takes longer, the GPU is slowed down, ranks talk"
+        " over TCP, or an option keeps the engine from its fast kernels (eager mode)",
         "Measure what is below the engine: run playbooks/stop.yml, then run playbooks/benchmark.yml --tags"
         " fabric,nccl and run playbooks/start.yml. For faults of the machines themselves run playbooks/doctor.yml",
         "Compare the engine's options with those of the published run (docs/recipes.md); for a model that nobody"

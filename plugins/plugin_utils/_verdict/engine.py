@@ -107,7 +107,7 @@ def _answer(head: Head, service: ServicePlan, result: Answered) -> Iterator[Verd
         yield passed("key", "service", refused, **about)
     low, rate = service.expectation.low, answer.tokens_per_s
     if low and rate:
-        source = "the engine plan: active weights over memory bandwidth (docs/performance.md)"
+        source = "the engine plan: the model of cost, or somebody's run of the same (docs/performance.md)"
         limit = Limit(round(low, 1), "tokens/s", "least", source, "this collection")
         said = f"{head.model}: {rate:.1f} tokens/s for one request"
         slow: dict[str, Any] = {"outcome": WARN, "cause": "below_expectation"} if rate < low else {"outcome": PASS}

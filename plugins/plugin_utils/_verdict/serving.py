@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
+    FAIL,
     PASS,
     UNKNOWN,
     WARN,
@@ -24,7 +25,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table i
 
 COMPARED = 5  # earlier runs
 PASSING = ("clock", "temperature", "temperature under load")  # facts of a moment
-PLAN = "the plan: memory bandwidth and weights, docs/performance.md"
+PLAN = "the plan: the model of cost, or somebody's run of the same, docs/performance.md"
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,6 @@ def _service(
         return [*found, _of(service, "serving_speed", said, outcome=UNKNOWN)]
     speed = [
         *_expected(service, good),
-        *_published(service, good, limits),
         *_regressions(service, good, earlier, now, limits),
     ]
     if not speed and not any(map(decode, good)):
@@ -130,49 +130,30 @@ def _cut(point: Measured) -> tuple[str, ...]:
 
 
 def _expected(service: Service, good: Sequence[Serving]) -> Iterator[Verdict]:
-    """One request at a time, by the plan's band: wide, so that what lies below it is no accident."""
-    single = [point for point in good if point.concurrency == 1 and point.expected_high and decode(point)]
-    if not single:
+    """By the middle one of all points, each against what the plan expects of as many requests at a time."""
+    known = [point for point in good if point.expected_low and decode(point)]
+    shares = sorted((decode(point) / point.expected_low, number) for number, point in enumerate(known))
+    if not shares:
         return
-    best = single[0]
-    rate = decode(best)
-    limit = Limit(best.expected_low, "tokens/s", LEAST, PLAN, US)
+    share, number = shares[(len(shares) - 1) // 2]
+    point = known[number]
+    rate = decode(point)
+    limit = Limit(point.expected_low, "tokens/s", LEAST, PLAN, US)
+    told = f"somebody measured {point.published:g} of the same" if point.published else "the plan expects"
     said = (
-        f"{service.model} generates {rate:.1f} tokens/s for one request; the plan expects {best.expected_low:g} to"
-        f" {best.expected_high:g}"
+        f"{service.model} generates {rate:.1f} tokens/s at {point.concurrency} request(s) at a time;"
+        f" {told}{',' if point.published else ''} {point.expected_low:g} to {point.expected_high:g}"
     )
-    slow = rate < best.expected_low
+    slow = share < 1
     yield _of(
         service,
         "serving_expected",
         said,
-        outcome=WARN if slow else PASS,
+        outcome=FAIL if slow else PASS,
         cause="below_expectation" if slow else "",
         value=round(rate, 1),
         limit=limit,
     )
-
-
-def _published(service: Service, good: Sequence[Serving], limits: Mapping[str, Limit]) -> Iterator[Verdict]:
-    """Runs of others differ by a factor of three for one model: much less than theirs is worth a look, no more."""
-    for point in good:
-        if not point.published or not decode(point):
-            continue
-        rate, share = decode(point), limits["published_share"]
-        slow = rate < point.published * share.value
-        said = (
-            f"{service.model} generates {rate:.1f} tokens/s at {point.concurrency} request(s) at a time; its recipe"
-            f" names {point.published:g} of somebody's run"
-        )
-        yield _of(
-            service,
-            "serving_published",
-            said,
-            outcome=WARN if slow else PASS,
-            cause="below_expectation" if slow else "",
-            value=round(rate / point.published, 2),
-            limit=share,
-        )
 
 
 def _regressions(

@@ -184,7 +184,7 @@ def test_recipes_by_memory_and_number():
     for made, name in ((one, "1spark"), (proposed(count=2), "2spark"), (four, "4spark")):
         shipped = yaml.safe_load((ROOT / f"inventories/{name}/group_vars/sparks.yml").read_text())
         assert loaded(made)[1]["engine_recipe"] == shipped["engine_recipe"]
-    assert "#   gpt-oss-120b: " in one.variables and "tokens/s estimated" in one.variables
+    assert "#   gpt-oss-120b: " in one.variables and "GB, about " in one.variables
     assert "#   qwen3-8b: " in one.variables and "llama-3.1-405b" not in one.variables
     small = proposed(count=1, memory=60)
     assert "gpt-oss-120b" not in small.variables and loaded(small)[1]["engine_recipe"]

@@ -6,7 +6,11 @@ from dataclasses import replace
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Command, Expectation
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import (
+    Command,
+    Expectation,
+    Pace,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._bench import sweep
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._bench.sweep import Settings
 from engine_plans import node_plans
@@ -71,7 +75,7 @@ def test_a_service_that_drafts_is_asked_in_plain_english(options):
 
 
 def test_how_long_it_takes_is_said_before():
-    plan = replace(PLAN, expectation=Expectation(10, 30))
+    plan = replace(PLAN, expectation=Expectation(paces=(Pace(1, 20), Pace(8, 90))))
     points = sweep.points(plan, Settings(), 0)
     assert round(sweep.seconds(plan, points[0])) == 15 + 7 * (6.4 + 0.512) // 1
     said = sweep.announced(plan, points)

@@ -545,48 +545,88 @@ def test_replicas_where_throughput_counts_and_one_node_holds_the_model():
     assert node.here[0].memory.concurrency == 32
 
 
+FIGURE = {"nodes": 4, "tokens_per_second": 17, "source": "somebody"}
+SHAPE = {"layers": 94, "attention_heads": 64, "kv_heads": 4, "head_dim": 128, "experts": 128, "experts_per_token": 8}
+SHAPED = {"active_gb": 13, "active_b": 22, "architecture": SHAPE}
+
+
 def test_expectations_and_figures_of_others():
-    figure = {"nodes": 4, "tokens_per_second": 17, "source": "somebody"}
-    result = made(4, active_gb=13, expected=[figure])
-    low, high = (getattr(result.plans["spark1"].here[0].expectation, key) for key in ("low", "high"))
-    assert low < 17 * 2
-    assert high > low
-    assert made(2, expected=[figure]).plans["spark1"].here[0].expectation.published == ()
+    expected = (
+        made(4, **SHAPED, expected=[{**FIGURE, "streams": 8, "date": "2026-05"}]).plans["spark1"].here[0].expectation
+    )
+    rates = {pace.users: pace.tokens_per_second for pace in expected.paces}
+    assert list(rates) == [1, 8, 16, 32]
+    assert list(rates.values()) == sorted(rates.values())
+    assert expected.at(1) == (rates[1], False) and rates[1] < expected.at(4)[0] < rates[8]
+    assert expected.at(8, "vllm") == (17, True) and expected.at(8, "sglang") == (rates[8], False)
+    assert expected.published[0].source == "somebody, 2026-05"
+    assert expected.low < rates[1] < expected.high and expected.healthy(8, "vllm")[0] == pytest.approx(17 * 0.8)
+    assert made(2, expected=[FIGURE]).plans["spark1"].here[0].expectation.published == ()
+    few = made(4, **SHAPED, options={"max-num-seqs": 8}).plans["spark1"].here[0].expectation
+    assert [pace.users for pace in few.paces] == [1, 8], "what the scheduler never runs is not promised"
+
+
+def test_what_differs_is_shown_and_nothing_is_held_to_it():
+    other = {**FIGURE, "differs": "without drafts"}
+    made_of = made(4, **SHAPED, expected=[other])
+    expected = made_of.plans["spark1"].here[0].expectation
+    assert not expected.at(1, "vllm")[1]
+    assert "Reported by others: 17 tokens/s for one user, without drafts (somebody)" in made_of.summary
+
+
+def test_a_draft_counts_by_what_a_step_gives():
+    draft = {"method": "mtp", "tokens": 3, "layers": 1}
+    plain, assumed, said = (
+        made(4, **SHAPED, **({"draft": {**draft, **more}} if more is not None else {}))
+        for more in (None, {}, {"acceptance": 3.5, "acceptance_source": "somebody"})
+    )
+    rates = [one.plans["spark1"].here[0].expectation.at(1)[0] for one in (plain, assumed, said)]
+    assert rates == sorted(rates)
+    (line,) = (line for line in assumed.summary if line.startswith("With 3 drafted"))
+    assert "a step gives 2.4 (assumed; the text decides)" in line
+    assert any("a step gives 3.5 (as measured by others;" in line for line in said.summary)
+    expected = said.plans["spark1"].here[0].expectation
+    middle = expected.at(1)[0]
+    assert expected.healthy(1, "vllm")[0] < expected.healthy(1, "vllm", 3.5)[0] == pytest.approx(0.7 * middle)
+    assert expected.healthy(1, "vllm", 1.75)[0] == pytest.approx(0.35 * middle), "it accepted half as much"
 
 
 def speed(**values):
-    return [line for line in made(4, **values).summary if line.startswith("Speed: ")]
+    summary = made(4, **values).summary
+    return [line for line in summary if line.startswith(("Speed: ", "Reported", "Measured", "First token"))]
 
 
-def test_how_fast_is_one_line():
-    figure = {"nodes": 4, "tokens_per_second": 17, "source": "somebody"}
-    other = {**figure, "engine": "sglang", "tokens_per_second": 5.3, "source": "else"}
-    many = {**figure, "streams": 8, "tokens_per_second": 42}
-    (line,) = speed(active_gb=13, expected=[other, figure, many])
-    assert re.fullmatch(
-        r"Speed: 17 tokens/s for one stream reported by others, \d+ to \d+ by the estimate \(source: somebody\)", line
-    )
-    assert speed(expected=[other]) == [
-        "Speed: 5.3 tokens/s for one stream with SGLang reported by others (source: else)"
+def test_speed_comes_first_and_fits_a_terminal():
+    other = {**FIGURE, "engine": "sglang", "tokens_per_second": 5.3, "source": "else"}
+    many = {**FIGURE, "streams": 8, "tokens_per_second": 42}
+    estimate, reported, first = lines = speed(**SHAPED, expected=[other, FIGURE, many])
+    assert re.fullmatch(r"Speed: \d+ tokens/s for one user, \d+ for 8, \d+ for 16, \d+ for 32 \(estimate\)", estimate)
+    assert reported == "Reported by others: 17 tokens/s for one user (somebody)"
+    assert re.fullmatch(r"First token: [\d.]+ s after 8192 tokens of prompt, \d+ min after a start \(estimate\)", first)
+    assert max(map(len, lines)) <= 80
+    assert made(4, **SHAPED).summary[1].startswith("Speed: ")
+    assert speed(expected=[other]) == ["Reported by others: 5.3 tokens/s for one user with SGLang (else)"]
+    assert speed(expected=[{**FIGURE, "measured_here": True}]) == [
+        "Measured by this project: 17 tokens/s for one user (somebody)"
     ]
-    assert speed(expected=[figure, {**figure, "tokens_per_second": 18, "measured_here": True}])[0].startswith(
-        "Speed: 17 or 18 tokens/s for one stream reported by others (source: somebody; somebody)"
-    )
-    assert re.fullmatch(r"Speed: \d+ to \d+ tokens/s for one stream by the estimate .*", speed(active_gb=13)[0])
     assert speed() == []
-    told = made(4, expected=[figure, many], settings=over_ray(details=True)).summary
+    told = made(4, **SHAPED, expected=[FIGURE, many], settings=over_ray(details=True)).summary
     assert "42 tokens/s with 8 stream(s) on vLLM: reported, not repeated here (somebody)" in told
+    (fault,) = (line for line in told if line.startswith("With a fault of the fabric"))
+    assert "one PCIe path of a port lost: " in fault and "MTU 1500: " in fault
 
 
 def test_a_plan_that_is_only_printed_begins_with_what_a_person_wants():
     told = made(4, settings=over_ray(only_print=True)).summary
     assert re.fullmatch(r"Fits: \S+ on 4 machines, 97.3 of 121.6 GiB of memory each", told[0])
-    assert re.fullmatch(r"Model: .+ with vLLM [\d.]+; room for \d+ requests of \d+ tokens at once, the .+ \d+", told[1])
-    assert re.search(r"about \d+ minutes plus \d+ GB to download once \(\d+ minutes at 1 Gb/s\); a later", told[2])
-    assert told[3].startswith("It changes ") and told[4].startswith("Endpoint: ")
+    assert re.fullmatch(r"Room: \d+ requests of \d+ tokens at once, the longest single one \d+", told[1])
+    assert re.fullmatch(r"Model: .+ with vLLM [\d.]+", told[2])
+    assert re.search(r"about \d+ minutes plus \d+ GB to download once \(\d+ minutes at 1 Gb/s\); a later", told[3])
+    assert told[4].startswith("It changes ") and told[5].startswith("Endpoint: ")
     alone = made(1, settings=over_ray(only_print=True, model="/models/mine"), weights_gb=6).summary
     assert alone[0].startswith("Fits: ") and " on spark1, " in alone[0] and alone[0][-13:] == "GiB of memory"
-    assert "First run: about 14 minutes; a later start: 1 minute (estimates)" in alone
+    first = "First run: about 16 minutes; a later start: 3 minutes, 0 of them for the weights at 0.3 GB/s (estimates)"
+    assert first in alone
     assert not any(line.startswith(("First run", "It changes")) for line in made(4).summary)
     assert made(1).summary[0].startswith("Does not fit: ")
 

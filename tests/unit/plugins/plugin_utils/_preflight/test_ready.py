@@ -28,7 +28,7 @@ def test_a_first_run_says_how_long_it_takes_and_what_it_downloads():
             node["environments"] = {}
 
     assert said(change=pristine) == (
-        "Ready: 4 machines, switch at 200 Gb/s, about 16 minutes plus 125 GB to download once"
+        "Ready: 4 machines, switch at 200 Gb/s, about 22 minutes plus 125 GB to download once"
         " (a Python environment is made on all 4 sparks; times are estimates)"
     )
 
@@ -39,14 +39,14 @@ def test_what_is_there_is_not_counted():
             found[host]["paths"][CACHE] = {"exists": True}
 
     everywhere = said(change=lambda found: there(found, *found))
-    assert "download" not in everywhere and "about 6 minutes (Qwen/Qwen3-235B-A22B-GPTQ-Int4 is taken" in everywhere
+    assert "download" not in everywhere and "about 12 minutes (Qwen/Qwen3-235B-A22B-GPTQ-Int4 is taken" in everywhere
     some = said(change=lambda found: there(found, "spark1", "spark2"))
     assert "plus 125 GB to copy to spark3, spark4 (" in some
     some = said({"engine"}, change=lambda found: there(found, "spark1", "spark2"))
     assert "125 GB to download on spark3, spark4 (" in some
     assert "125 GB to download on each node" in said({"engine"})
     runs = said(change=lambda found: found["spark1"].update(engine_units=["sparkmatrix-engine.service"]))
-    assert "up to 6 minutes" in runs and "(less where the engine need not start again;" in runs
+    assert "up to 12 minutes" in runs and "(less where the engine need not start again;" in runs
 
 
 def test_the_node_is_asked_for_the_model_in_its_cache():

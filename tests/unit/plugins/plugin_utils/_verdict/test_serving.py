@@ -46,18 +46,18 @@ def judged(*points, earlier=(), now=None, **values):
 
 
 def test_a_service_as_fast_as_planned_and_as_before_passes():
-    good = point(expected_low=8, expected_high=28, published=25)
+    good = point(expected_low=8, expected_high=28)
     wrong, passed = judged(good, earlier=[run(point(20.2))])
     assert wrong == {}
-    assert passed == {"serving_requests", "serving_expected", "serving_published", "serving_regression"}
+    assert passed == {"serving_requests", "serving_expected", "serving_regression"}
 
 
 def test_less_than_the_plan_expects():
     wrong, _passed = judged(point(tpot=200.0, expected_low=8, expected_high=28))
     (slow,) = wrong.values()
-    assert (slow.check, slow.outcome, slow.cause) == ("serving_expected", "warn", "below_expectation")
+    assert (slow.check, slow.outcome, slow.cause) == ("serving_expected", "fail", "below_expectation")
     assert (slow.value, slow.limit[0].value) == (5.0, 8)
-    assert "5.0 tokens/s for one request; the plan expects 8 to 28" in slow.found
+    assert "5.0 tokens/s at 1 request(s) at a time; the plan expects 8 to 28" in slow.found
     assert slow.remedy
 
 
@@ -68,9 +68,16 @@ def test_answers_of_one_token_have_no_speed():
 
 
 def test_much_less_than_somebody_published():
-    wrong, _passed = judged(point(concurrency=4, tpot=100.0, published=100))  # 40 tokens/s together
-    assert wrong["serving_published"].cause == "below_expectation"
-    assert judged(point(concurrency=4, tpot=60.0, published=100))[0] == {}, "66 of 100"
+    several = {"concurrency": 4, "expected_low": 80, "expected_high": 125, "published": 100}
+    wrong, _passed = judged(point(tpot=100.0, **several))  # 40 tokens/s together
+    assert "somebody measured 100 of the same, 80 to 125" in wrong["serving_expected"].found
+    assert judged(point(tpot=45.0, **several))[0] == {}, "89 of 100"
+
+
+def test_the_middle_one_of_all_points_decides():
+    slow, fast = point(tpot=200.0, expected_low=8), point(concurrency=4, tpot=100.0, expected_low=30)
+    assert judged(slow, fast, replace(fast, concurrency=8))[0] == {}
+    assert judged(slow, replace(slow, concurrency=2, expected_low=20), fast)[0]["serving_expected"].value == 5.0
 
 
 def test_slower_than_all_earlier_repetitions_and_by_more_than_the_limit():
