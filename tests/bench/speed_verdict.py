@@ -22,6 +22,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
     Published,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import FAIL, Service, Serving
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import expected_speed
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.limits import limits
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import serving
 
@@ -64,7 +65,7 @@ def simulate(rows: Sequence[speed_model.Row], times: int, published: bool = Fals
     chance = random.Random(seed)
     of: dict[str, list[speed_model.Row]] = {}
     for row in rows:
-        if row.context == speed_model.speed.ALREADY:
+        if row.context == expected_speed.ALREADY:
             of.setdefault(row.configuration, [])
             if row.users not in [one.users for one in of[row.configuration]]:
                 of[row.configuration].append(row)

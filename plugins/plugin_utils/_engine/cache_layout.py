@@ -171,6 +171,15 @@ def state_bytes(model: Architecture, parallel: Parallel, drafted: int = 0) -> in
     return math.ceil((recurrent + channels * (model.linear_conv_kernel - 1 + drafted) * 2) / parallel.tensor)
 
 
+def read_bytes(model: Architecture, parallel: Parallel, context: int, dtype: str = "auto", drafted: int = 0) -> float:
+    """Of one request, that a step reads on one rank of a stage; states are written, too."""
+    found = 2.0 * math.ceil(model.linear_layers / parallel.pipeline) * state_bytes(model, parallel, drafted)
+    for one in _kept(model, dtype):
+        entries = one.once * (1 + one.state) if one.once else min(context, one.window or context) / one.tokens
+        found += math.ceil(one.layers / parallel.pipeline) * _entry(one, parallel, dtype) * entries
+    return found
+
+
 def _kept(model: Architecture, dtype: str) -> Iterator[Kept]:
     """What the layers keep, but for the states of linear ones."""
     growing = model.growing_layers

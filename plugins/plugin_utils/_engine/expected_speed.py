@@ -14,8 +14,8 @@ import math
 from dataclasses import dataclass
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Parallel
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import memory_fit
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Draft, Kept
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import cache_layout, memory_fit
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Draft
 
 USERS = (1, 8, 16, 32)  # that a plan says the speed for
 PROMPT = 8192  # tokens of the prompt that a plan says the time for
@@ -44,6 +44,7 @@ SMALL_MTU = 0.97  # of it at 1500 bytes instead of 9000: 21.95 to 22.68 GB/s in 
 # (the same). dflash: 3.3 to 4.5 (github.com/jschmied/dgx-spark-setup-guide, bench/nvfp4-table). The others: of no
 # source. Code has more, prose and other languages than English have less.
 ACCEPTED = {"mtp": 0.65, "dflash": 0.8, "dspark": 0.55, "eagle3": 0.6, "draft_model": 0.7}
+OTHERS_ACCEPTED = 0.6
 AT_ONCE = ("dflash", "dspark")  # methods that draft all tokens of a step in one pass
 
 # Start without the weights: compiling, CUDA graphs, profiling. 144 s for GLM-5.3-Flash on two Sparks
@@ -109,7 +110,8 @@ def _stage(served: Served, tokens: float, users: float, context: int, costs: Cos
     model, parallel = served.model, served.parallel
     ranks = parallel.tensor * parallel.pipeline
     layers = math.ceil(model.layers / parallel.pipeline)
-    kept = users * _kept(model, parallel, served.dtype, context, served.draft)
+    drafted = served.draft.tokens if served.draft else 0
+    kept = users * cache_layout.read_bytes(model, parallel, context, served.dtype, drafted)
     seconds = (_read(served, tokens) / ranks + kept) / costs.memory
     seconds += layers * (costs.layer_s + (costs.eager_s if served.eager else 0.0))
     seconds += 2 * served.parameters * tokens / ranks / costs.flops
@@ -130,27 +132,6 @@ def _read(served: Served, tokens: float) -> float:
     experts = max(0.0, served.weights - served.active) / (1 - one)
     asked: float = 1 - (1 - one) ** tokens
     return served.active + experts * (asked - one)
-
-
-def _kept(model: Architecture, parallel: Parallel, dtype: str, context: int, draft: Draft | None) -> float:
-    """Bytes of one request that a step reads on one rank; states are written, too."""
-    found: float = memory_fit.kv_per_token(model, parallel, dtype) * context
-    if model.sliding_layers:
-        window = min(context, model.sliding_window)
-        layers = math.ceil(model.sliding_layers / parallel.pipeline)
-        found += memory_fit.sliding_bytes(model, parallel, dtype) * layers * window
-    if model.linear_layers:
-        layers = math.ceil(model.linear_layers / parallel.pipeline)
-        found += 2 * memory_fit.state_bytes(model, parallel, draft.tokens if draft else 0) * layers
-    return found + sum(_entries(kept, parallel, dtype, context) for kept in model.caches)
-
-
-def _entries(kept: Kept, parallel: Parallel, dtype: str, context: int) -> float:
-    value = kept.bits / 8 if kept.bits else memory_fit.kv_bytes(dtype)
-    one = kept.layers / parallel.pipeline * kept.values * max(1, kept.heads // parallel.tensor) * value
-    if kept.once:
-        return one * kept.once * (2 if kept.state else 1)
-    return one * min(context, kept.window or context) / kept.tokens
 
 
 def _drafting(served: Served, batch: float, costs: Costs) -> float:
