@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -87,15 +88,17 @@ def made(peer: PeerRecipe) -> dict[str, Any]:
         document["environment"] = dict(sorted(environment.items()))
     if peer.mounts:
         document["mounts"] = [
-            {"source": one.source, "target": one.target, "read_only": one.read_only, "why": "their recipe mounts it"}
+            {"source": one.source, "target": one.target, "read_only": one.read_only, "why": one.why}
             for one in peer.mounts
         ]
     if peer.health is not None and peer.health != HEALTH:
         document["health"] = peer.health
     port = _port(peer, engine)
     document |= {"port": port} if port else {}
-    if peer.missing:
-        document["hazards"] = [f"no value yet for {', '.join(peer.missing)}: write it where the name stands"]
+    if missing := [name for name in peer.missing if re.search(rf"\$\{{?{re.escape(name)}(?!\w)", printed(document))]:
+        for name in missing:
+            peer.lose(f"${name}", "the file gives it no value", "write the value where it stands in the recipe")
+        document["hazards"] = [f"no value yet for {', '.join(missing)}: write it where the name stands"]
     document["sources"] = [f"{peer.format}: {Path(peer.where).name}"]
     return document
 
@@ -105,7 +108,9 @@ def _cached(peer: PeerRecipe) -> None:
     said = "\n".join([*peer.argv, peer.script, *peer.environment.values()])
     for target in dict.fromkeys(peer.caches):
         if f"{target}/" in said and all(mount.target != target for mount in peer.mounts):
-            peer.mounts.append(Mount(MODELS, target, read_only=True))
+            kept_there = any(value.startswith(f"{target}/") for value in peer.environment.values())
+            why = "the models, where its command looks for them"
+            peer.mounts.append(Mount(MODELS, target, read_only=not kept_there, why=why))
 
 
 def _served(engine: Program | None) -> tuple[str, ...]:
@@ -183,11 +188,23 @@ def _commands(peer: PeerRecipe, engine: Program | None, model: str) -> dict[str,
         first = {"words": _Words([*words, *appended])}
     made: dict[str, Any] = {"command": first}
     worker = peer.worker or (list(engine.worker) if engine and ranked else [])
-    if several and worker:
-        rest = [*appended, *worker]
-        made["worker"] = _shell(peer, text, rest) if peer.script else {"words": _Words([*first["words"], *worker])}
+    if several and peer.script and worker:
+        made["worker"] = _shell(peer, text, [*appended, *worker])
+    elif several and not peer.script:
+        others = [*_of_worker(first["words"], engine.of_head if engine else {}), *worker]
+        made |= {"worker": {"words": _Words(others)}} if others != first["words"] else {}
     if peer.entrypoint:
         made["entrypoint"] = True
+    return made
+
+
+def _of_worker(words: list[str], of_head: Mapping[str, str]) -> list[str]:
+    """Without what only the head takes, or with another value for it."""
+    made = list(words)
+    for given in reversed(list(placement.options(words))):
+        if given.name in of_head and not given.inline and given.value is not None:
+            other = of_head[given.name]
+            made[given.at : given.at + 2] = [given.name, other] if other else []
     return made
 
 

@@ -63,7 +63,7 @@ def read(
     for key, value in service.items():
         if key not in _READ and not str(key).startswith("x-"):
             container.option(peer, str(key), value)
-    container.unresolved(peer, missing)
+    peer.missing = missing
     docker_run.finish(peer, values)
     return peer
 

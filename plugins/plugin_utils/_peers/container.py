@@ -199,13 +199,3 @@ def put_command(peer: PeerRecipe, argv: list[str]) -> None:
                 )
     else:
         peer.argv = argv
-
-
-def unresolved(peer: PeerRecipe, names: list[str]) -> None:
-    """Variables that the file gives no value, where they stand in what is kept."""
-    kept = [*peer.argv, peer.script, *peer.environment.values(), peer.image]
-    for name in names:
-        pattern = re.compile(rf"\$\{{?{re.escape(name)}(?!\w)")
-        if name not in peer.missing and any(pattern.search(text) for text in kept):
-            peer.missing.append(name)
-            peer.lose(f"${name}", "the file gives it no value", "write the value where it stands in the recipe")

@@ -53,7 +53,7 @@ def read(text: str, path: str) -> PeerRecipe:
         _alone(peer, made, path)
     _broken(peer, made, found[0] if found else None)
     used = found[0] if found else next((one for one in made.statements if one.words == peer.argv), None)
-    container.unresolved(peer, [*(used.missing if used else [])])
+    peer.missing = list(used.missing) if used else []
     finish(peer, values)
     return peer
 

@@ -15,7 +15,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.secret
 
 MAX_TEXT = yaml_text.MAX_TEXT
 WHERE = "recipes_translate"
-BESIDE = "write the value in its place"
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,7 @@ class Mount:
     source: str
     target: str
     read_only: bool = False
+    why: str = "their recipe mounts it"
 
 
 @dataclass

@@ -33,6 +33,7 @@ class Program:
     served: tuple[str, ...] = ("--served-model-name",)
     model: tuple[str, ...] = ("--model-path", "--model")
     places: dict[str, str] = field(default_factory=dict)
+    of_head: dict[str, str] = field(default_factory=dict)  # what a worker has instead; empty: not at all
 
 
 _TORCH = {"--nnodes": NODES, "--node-rank": RANK, "--master-addr": HEAD, "--master-port": RENDEZVOUS}
@@ -81,6 +82,7 @@ PROGRAMS = (
         ranks=("--rank", RANK, "--master", HEAD, "--master-port", RENDEZVOUS),
         sizes=(("--tp",), (), ()),
         served=("--name",),
+        of_head={"--host": "", "--port": ""},
         places={**_API, "--rank": RANK, "--master": HEAD, "--master-port": RENDEZVOUS},
     ),
     Program(
@@ -90,6 +92,7 @@ PROGRAMS = (
         ranks=("--rank", RANK, "--world-size", NODES, "--master-addr", HEAD, "--master-port", RENDEZVOUS),
         sizes=(("--tp-size",), (), ("--ep-size",)),
         served=("--model-name",),
+        of_head={"--port": "0"},
         places={
             **{**_API, "--rank": RANK, "--world-size": NODES},
             **{"--master-addr": HEAD, "--master-port": RENDEZVOUS},
@@ -295,8 +298,8 @@ def of_machine(value: str, peer: PeerRecipe) -> str:
     return value
 
 
-def _placed(peer: PeerRecipe, said: str, _name: str) -> None:
-    peer.placed.append(Loss(said, _OF_RANKS))
+def _placed(peer: PeerRecipe, said: str, name: str) -> None:
+    peer.placed.append(Loss(said, "where the API listens is the plan's" if name in _API else _OF_RANKS))
 
 
 def _no_ray(peer: PeerRecipe, name: str) -> None:

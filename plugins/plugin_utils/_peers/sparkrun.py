@@ -58,9 +58,11 @@ _MEANS = {
     "mode": "whether one or several machines serve; its sizes say it here",
     "cluster_config": "where their weights are",
 }
-_LAUNCHER = (
-    "NCCL_CUMEM_ENABLE=0, OMP_NUM_THREADS=4 (on several machines), PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
-)
+_LAUNCHER = {
+    "vllm": "NCCL_CUMEM_ENABLE=0, OMP_NUM_THREADS=4",
+    "sglang": "NCCL_CUMEM_ENABLE=0, SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK=0",
+}  # on several machines; on each of them:
+_PLATFORM = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 _LAUNCH = {
     "num_nodes": placement.NODES,
     "node_rank": placement.RANK,
@@ -95,7 +97,10 @@ def read(document: Mapping[str, Any], path: str) -> PeerRecipe:
         peer.placed.append(Loss("vllm-ray", "ranks find each other without Ray, in the engine's own way"))
     spark_vllm_docker.finish(peer, document)
     _served(peer, defaults)
-    spark_vllm_docker.launcher(peer, _LAUNCHER)
+    engine, _rest = placement.start(peer)
+    if engine and engine.name in _LAUNCHER:
+        several = [_LAUNCHER[engine.name]] if peer.min_nodes > 1 else []
+        spark_vllm_docker.launcher(peer, ", ".join([*several, _PLATFORM]))
     pre_exec(peer, document.get("pre_exec"))
     for key, value in document.items():
         if key in _READ or value is None or value in ([], {}, ""):

@@ -195,6 +195,15 @@ def test_every_key_is_kept_or_named(tmp_path):
     assert document["mounts"][0]["source"] == "/srv/x"
 
 
+def test_only_the_head_of_tensorfold_has_an_address_for_clients(tmp_path):
+    text = sparkrun(runtime="other", command="tensorfold serve a/b --tp 2 --host 0.0.0.0 --port 8080 --context 4096")
+    document, _said, _recipe = taken(tmp_path, text)
+    ranks = ["--rank", "@rank@", "--master", "@head@", "--master-port", "@rendezvous_port@"]
+    head, rest = ["--host", "@host@", "--port", "@port@"], ["--context", "4096", *ranks]
+    assert document["command"]["words"] == ["tensorfold", "serve", "@model@", "--tp", "2", *head, *rest]
+    assert document["worker"]["words"] == ["tensorfold", "serve", "@model@", "--tp", "2", *rest]
+
+
 @pytest.mark.parametrize(
     ("mount", "kept", "named"),
     [
