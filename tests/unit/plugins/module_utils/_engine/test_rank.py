@@ -11,6 +11,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as r
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import taken
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Member
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import Stopped
@@ -226,6 +227,19 @@ def test_start_goes_in_order_and_leaves_alone_what_runs(tmp_path):
     assert systemd.calls == [f"start {RAY}", f"start {ENGINE}"]
     systemd.node(tmp_path).start(only=RAY)
     assert len(systemd.calls) == 2
+
+
+def test_what_is_available_before_a_start_is_noted(tmp_path):
+    for folder in ("proc", "run/sparkmatrix"):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    (tmp_path / "proc/meminfo").write_text("MemAvailable: 100 kB\n")
+    systemd = Systemd(**{RAY: "inactive", ENGINE: "inactive"})
+    systemd.node(tmp_path).start(only=RAY)
+    assert not (tmp_path / "run/sparkmatrix/available.json").exists()
+    systemd.node(tmp_path).start()
+    (tmp_path / "proc/meminfo").write_text("MemAvailable: 40 kB\n")
+    systemd.node(tmp_path).start()  # it runs: the note stays
+    assert taken.by(ENGINE, systemd.node(tmp_path).machine) == 60 * 1024
 
 
 def test_stop_goes_backwards(tmp_path, systemd):

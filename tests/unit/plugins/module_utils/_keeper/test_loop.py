@@ -18,6 +18,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description, Ray, Settings
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.kept_plan import Taken
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Member
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import (
     Answer,
@@ -776,6 +777,25 @@ def test_make_reads_the_description(tmp_path, monkeypatch):
     assert keeper_loop.make(config(tmp_path, backend="native"), pulse, Machine("/", systemctl)).parts.start_ray is None
     parts.sleep(0)
     assert pulse.stepped > 0
+
+
+def test_what_it_took_before_is_waited_for_where_nothing_is_planned(tmp_path, monkeypatch):
+    seen = [("other", "x:1", 9), ("own", "x:2", 8), ("own", "x:1", 7), ("own", "x:1", 6)]
+    taken = tuple(Taken(recipe, image, 2, took) for recipe, image, took in seen)
+        Taken("other", "x:1", 2, 9),
+        Taken("own", "x:2", 2, 8),
+        Taken("own", "x:1", 2, 7),
+        Taken("own", "x:1", 2, 6),
+    )
+    monkeypatch.setattr(keeper_loop.kept_plan, "taken_here", lambda: taken)
+
+    def budget(**values):
+        told = config(tmp_path, recipe="own", settings={"image": "x:1"}, **values)
+        return keeper_loop.make(told, Pulse(-1), Machine("/", lambda _argv: None)).parts.budget
+
+    assert (budget(), budget(budget_bytes=5)) == (7, 5)
+    taken = ()
+    assert budget() == 0
 
 
 def test_a_path_that_answers_comes_before_a_token_while_it_loads(tmp_path):
