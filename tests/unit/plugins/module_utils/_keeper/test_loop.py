@@ -782,11 +782,6 @@ def test_make_reads_the_description(tmp_path, monkeypatch):
 def test_what_it_took_before_is_waited_for_where_nothing_is_planned(tmp_path, monkeypatch):
     seen = [("other", "x:1", 9), ("own", "x:2", 8), ("own", "x:1", 7), ("own", "x:1", 6)]
     taken = tuple(Taken(recipe, image, 2, took) for recipe, image, took in seen)
-        Taken("other", "x:1", 2, 9),
-        Taken("own", "x:2", 2, 8),
-        Taken("own", "x:1", 2, 7),
-        Taken("own", "x:1", 2, 6),
-    )
     monkeypatch.setattr(keeper_loop.kept_plan, "taken_here", lambda: taken)
 
     def budget(**values):
