@@ -138,6 +138,18 @@ PUBLISHED = (
         context=262144, load={"drafted": 3, "draft_layers": 1}, draft=True,
     ),
     Row(
+        "Qwen3.8-27B, fp8", "hybrid", QWEN_27B, ONE, "fp8", 35.45, 1114865, "jschmied, vLLM 0.27", context=262144,
+    ),
+    Row(
+        "Qwen3.5-122B, DFlash 7, fp8, patched image", "hybrid", QWEN_122B, ONE, "fp8", 35.55, 1372342,
+        "styles01, vLLM 0.26", context=262144, load={"drafted": 7, "draft_layers": 6, **DFLASH}, draft=True,
+    ),
+    Row(
+        "DeepSeek-V4-Flash-0731 TP 2, 1M, DSpark, patched image", "listed", DEEPSEEK_V4, TWO, "fp8", 12, 1139967,
+        "FujitsuPolycom/sparkring", context=1048576, draft=True,
+        load={"draft_caches": (Kept(3, 584, bits=8, window=128, block=64, align=576),)},
+    ),
+    Row(
         "DeepSeek-V4-Flash-0731 TP 2, 500K, 16384 per step", "listed", DEEPSEEK_V4, TWO, "fp8", 20e9 / GIB, 652465,
         "luisefigueroa/pulsar, 2026-08-01", context=500000, load={"batched": 16384},
     ),

@@ -168,14 +168,12 @@ class Case:
 
     @property
     def right_by_fit(self) -> bool:
-        """The same by what the plan says of the memory alone, without the warning that every share above 0.75 gets. A
-        run that is called tight is right where its case says that little was left."""
-        allowed = {
-            RUNS: ("fits", *["warned"] * (self.swap or self.little)),
-            REFUSES: ("refused",),
-            DIES: ("refused", "warned"),
-        }
-        return self.said(("memory is tight", "files mapped")) in allowed[self.outcome]
+        """The same, but that a run must not be called tight either, where its log does not say so. The warning that every
+        share above 0.75 gets is left out of runs, and so hides none."""
+        if self.outcome != RUNS:
+            return self.right
+        tight = ["warned"] * (self.swap or self.little)
+        return self.said(("memory is tight", "files mapped")) in {"fits", *tight}
 
 
 _EUGR = "github.com/eugr/spark-vllm-docker"

@@ -61,7 +61,7 @@ class Load:
     scheduling). ``drafted`` tokens are tried in each step of speculative decoding by ``draft_layers`` further layers,
     which are of the same shape where ``draft_kv`` (KV heads, head_dim) is 0, and keep ``draft_caches`` beside.
     ``sequences``: requests that the scheduler runs at once, of any length. ``loader``: vLLM's load-format.
-    ``prefixes``: what was computed is kept for later requests.
+    ``prefixes``: what was computed is kept for later requests. ``windows``: layers with one keep no more than it.
     """
 
     context: int
@@ -76,6 +76,7 @@ class Load:
     loader: str = ""
     prefixes: bool = True
     ahead: int = 1
+    windows: bool = True
 
 
 @dataclass(frozen=True)
@@ -248,7 +249,7 @@ def cache(model: Architecture, parallel: Parallel, load: Load, state_blocks: int
             continue
         tokens = one.block or block
         page = one.align * math.ceil(tokens / one.tokens * size / one.align)
-        most = _window(one, parallel, load) if one.window else 0
+        most = _window(one, parallel, load) if one.window and load.windows else 0
         add(layers, page, Group(1, tokens, most), size, one.heads, one.tokens)
     if stateful:
         page = block * _entry(own[0], parallel, load.dtype)

@@ -39,6 +39,7 @@ LAUNCHES = ("auto", "ray", "native")
 INTO_SWAP = "load-into-swap"  # word of engine_allow
 MAX_NODES = 16  # that are tried
 SHARES = (memory_fit.DEFAULT_UTILIZATION, memory_fit.MAX_UTILIZATION, memory_fit.HARD_MAX_UTILIZATION)
+_STATES = {"float32": 4, "float16": 2, "bfloat16": 2}  # bytes of a value, by vLLM's mamba-ssm-cache-dtype
 DEFAULT_BATCHED = 8192  # tokens that are computed in one step when nobody sets them
 
 
@@ -346,6 +347,7 @@ def _load(job: Job, data: int = 1) -> cache_layout.Load:
         loader=str(job.options.get(job.engine.loader_option, "")),
         prefixes=_on(job, "enable_prefix_caching"),
         ahead=int(_on(job, "async_scheduling")),
+        windows=not job.spelled.get("disable_hybrid_kv_cache_manager"),
     )
 
 
@@ -373,8 +375,9 @@ def fit(job: Job, parallel: Parallel, memory: Mapping[str, int]) -> Memory:
     # Shares that are more than the whole are found where all services are known.
     others_share = min(settings.others_share, 1 - settings.memory_share)
     beside = int(share * others_share * (total or memory_fit.GB10_TOTAL))
+    states = _STATES.get(str(job.spelled.get("mamba_ssm_cache_dtype")), job.architecture.state_bytes)
     return memory_fit.fit(
-        job.architecture,
+        replace(job.architecture, state_bytes=states),
         parallel,
         job.weights,
         _load(job, parallel.data),

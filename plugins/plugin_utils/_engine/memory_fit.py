@@ -107,7 +107,7 @@ def weights_per_rank(model: Architecture, weights: Weights, parallel: Parallel) 
 def activations_of(model: Architecture, parallel: Parallel, load: Load) -> int:
     """The most of one step, of sampling, and of the embedding."""
     hidden = model.hidden_size or ASSUMED_HIDDEN
-    if model.attention != "gqa":
+    if model.attention == "mla":
         token = LATENT_BYTES * hidden
     elif model.experts:
         token = EXPERTS_BYTES * hidden

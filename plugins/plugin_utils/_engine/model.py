@@ -274,7 +274,7 @@ def _deepseek_v4(text: Mapping[str, Any], made: Architecture) -> tuple[Kept, ...
         return Kept(layers, values, bits=8, tokens=tokens, window=window, block=64 if window else 0, align=576)
 
     ratios = [int(ratio) for ratio in text.get("compress_ratios") or ()][: made.layers]
-    window, dim, index = _first(text, "sliding_window"), made.head_dim, _first(text, "index_head_dim")
+    window, dim, index = _first(text, "sliding_window"), made.head_dim, _first(text, "index_head_dim") or 128
     if not ratios or len(ratios) < made.layers or dim != 512:
         raise ValueError("this family is not understood, compress_ratios or head_dim are not those of DeepSeek V4")
     sources = text.get("kv_source_layer_ids")

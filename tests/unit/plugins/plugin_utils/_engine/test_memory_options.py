@@ -334,6 +334,22 @@ def test_layers_of_the_model_itself_take_cache():
     assert drafted.kv_needed > plain.kv_needed
 
 
+@pytest.mark.parametrize(
+    ("recipe", "options", "less"),
+    [
+        ("qwen3-coder-next-fp8", {"no-enable-prefix-caching": True}, True),
+        ("qwen3-coder-next-fp8", {"enable-prefix-caching": False}, True),
+        ("qwen3-coder-next-fp8", {"mamba-ssm-cache-dtype": "bfloat16"}, True),
+        ("gpt-oss-20b", {"no-async-scheduling": True}, True),
+        ("gpt-oss-20b", {"async-scheduling": True}, None),
+        ("gpt-oss-20b", {"disable-hybrid-kv-cache-manager": True}, False),
+    ],
+)
+def test_options_that_say_what_a_request_keeps(recipe, options, less):
+    needed, own = (memory(planned(given, recipe=recipe)).kv_needed for given in (options, {}))
+    assert needed < own if less else needed > own if less is False else needed == own
+
+
 def test_a_draft_of_the_options_is_among_the_models_that_a_node_reads():
     result = planned({"speculative-draft-model-path": DRAFT}, "sglang", "llama-3.1-70b-fp8-eagle3", 2)
     assert DRAFT in {model.name for model in result.plans["spark1"].here[0].models}
