@@ -31,7 +31,7 @@ def test_its_look():
     assert made["lines"][:3] == [
         "2 recipe(s) fit 1 Spark(s), the fastest for one user first.",
         "Name                   For     1 user  8 users  Requests  First  GB",
-        "qwen3-coder-next-int4  coding     ~57     ~165  4 x 128k    1.7  46",
+        "qwen3-coder-next-int4  coding      71      235  4 x 128k    1.7  46",
     ]
     details = made["lines"][made["lines"].index("qwen3-coder-next-fp8:") :]
     assert "  - 60.5 tokens/s with SGLang, 1 stream(s), 2 Spark(s): Spark Arena, spring 2026" in details
