@@ -48,7 +48,7 @@ QWEN_397B = Architecture(
     60, 32, 2, 256, 4096, QWEN_VOCABULARY, 512, 1024, full_attention_layers=15, linear_value_heads=64, **DELTA
 )
 MINIMAX_M2 = Architecture(62, 48, 8, 128, 3072, 200064, 256, 1536)
-MINIMAX_M3 = Architecture(60, 64, 4, 128, 6144, 200064, 128, 3072)
+MINIMAX_M3 = Architecture(60, 64, 4, 128, 6144, 200064, 128, 3072, caches=(Kept(57, 128, bits=16),))
 GPT_OSS = Architecture(36, 64, 8, 64, 2880, 201088, 128, 2880, sliding_layers=18, sliding_window=128)
 NEMOTRON_SUPER = Architecture(
     88, 32, 2, 128, 4096, 131072, 512, 2688, full_attention_layers=8, plain_layers=40, linear_value_heads=128, **MAMBA
@@ -168,8 +168,8 @@ class Case:
 
     @property
     def right_by_fit(self) -> bool:
-        """The same, but that a run must not be called tight either, where its log does not say so. The warning that every
-        share above 0.75 gets is left out of runs, and so hides none."""
+        """The same, but that a run must not be called tight either, where its log does not say so. The warning that
+        every share above 0.75 gets is left out of runs, and so hides none."""
         if self.outcome != RUNS:
             return self.right
         tight = ["warned"] * (self.swap or self.little)

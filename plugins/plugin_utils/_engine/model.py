@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +133,12 @@ def read(directory: Path) -> tuple[Architecture, Weights | None]:
     return model, from_index(_document(index), model) if index.is_file() else None
 
 
+def document(made: Architecture | Kept) -> dict[str, Any]:
+    """As a recipe says it: what differs from the defaults."""
+    told = {item.name: getattr(made, item.name) for item in fields(made) if getattr(made, item.name) != item.default}
+    return {name: [*map(document, value)] if isinstance(value, tuple) else value for name, value in told.items()}
+
+
 def _document(path: Path) -> Mapping[str, Any]:
     with json_text.Reading("it cannot be read", str(path), "Name a directory with the model's config.json"):
         return json_text.mapping(path.read_bytes())
@@ -150,12 +156,17 @@ _READ = frozenset({
     *("swa_rope_theta", "swa_rope_parameters", "index_kpool_always_select_tail"),
 })  # fmt: skip
 _ALL_SLIDE = ("mistral", "mixtral", "phi3")  # families whose layers all have the window that their config names
+_EVERY = {"gemma2": 2, "gemma3_text": 6, "cohere2": 4}  # families of which every second, sixth or fourth layer has none
+_RATIOS = {"sliding_attention": 0, "compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
 
 
 def from_config(config: Mapping[str, Any]) -> Architecture:
     """``config.json`` of the families that vLLM 0.33 lays out as this collection counts them; others are refused."""
     with json_text.Reading("it is not understood", "config.json", "Write the architecture into the recipe"):
         text = {**config, **(config.get("text_config") or config.get("llm_config") or {})}
+        kinds = text.get("layer_types") or ()
+        if "compressed_sparse_attention" in kinds and not text.get("compress_ratios"):
+            text["compress_ratios"] = [_RATIOS.get(kind, -1) for kind in kinds]
         linear = text.get("linear_attn_config")
         text.update({f"linear_{key}": value for key, value in linear.items()} if isinstance(linear, Mapping) else {})
         unknown = sorted(key for key in text if _LAYOUT.match(key) and key not in _READ and text[key])
@@ -233,8 +244,8 @@ def _with_caches(made: Architecture, text: Mapping[str, Any], kinds: Sequence[st
     short = dim + (_first(text, "swa_v_head_dim") or (width - made.head_dim if dim == made.head_dim else dim))
     if made.sliding_layers and (heads or width != 2 * made.head_dim):
         heads, conv = heads or made.kv_heads, 0
-        if text.get("local_layer_ids") is not None:  # Inkling: short convolutions of keys, values and both outputs
-            conv = made.linear_conv_kernel
+        if text.get("d_rel"):  # Inkling: short convolutions of keys, values and both outputs
+            conv = _first(text, "sconv_kernel_size", "conv_kernel_size") or made.linear_conv_kernel
         seen = [
             Kept(made.growing_layers, width, made.kv_heads),
             Kept(made.sliding_layers, short, heads, window=made.sliding_window),
@@ -253,6 +264,11 @@ def _with_caches(made: Architecture, text: Mapping[str, Any], kinds: Sequence[st
             sliding_kv_heads=made.kv_heads,
             sliding_head_dim=made.head_dim,
         )
+    sparse = text.get("sparse_attention_config") or {}
+    dim = _first(sparse, "sparse_index_dim") or _first(text, "index_head_dim")
+    if dim:  # MiniMax M3: one more key for each token, in the layers that choose
+        chosen = sum(map(bool, sparse.get("sparse_attention_freq") or ())) or made.growing_layers
+        return replace(made, caches=(Kept(chosen, dim, bits=16),))
     if text.get("indexer_compress_ratio"):  # Qwen4Exp: keys of groups of tokens, a ring of the open group, n-grams
         dim, group, layers = (
             _first(text, "indexer_head_dim"),
@@ -335,7 +351,8 @@ def _kinds(text: Mapping[str, Any]) -> list[str]:
         slides, word = {int(layer) - 1 for layer in text["linear_kda_layers"]}, "linear_attention"
     elif window and text.get("use_sliding_window", True):
         word = "sliding_attention"
-        pattern, every = text.get("hybrid_layer_pattern"), text.get("sliding_window_pattern")
+        pattern, family = text.get("hybrid_layer_pattern"), text.get("model_type")
+        every = text.get("sliding_window_pattern") or _EVERY.get(str(family))
         if pattern:
             slides = {number for number, kind in enumerate(pattern) if kind == 1}
         elif text.get("local_layer_ids") is not None:
@@ -344,7 +361,7 @@ def _kinds(text: Mapping[str, Any]) -> list[str]:
             slides = {number for number in layers if (number + 1) % every}
         elif isinstance(every, list) and every:
             slides = {number for number in layers if every[number % len(every)]}
-        elif text.get("model_type") in _ALL_SLIDE:
+        elif family in _ALL_SLIDE:
             slides = set(layers)
         else:
             raise ValueError("it has a sliding_window, and does not say of which layers")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -189,14 +189,14 @@ class _Work:
     def _shape(self, document: dict[str, Any]) -> None:
         if self.model_files:
             architecture, weights = model.read(Path(self.model_files).expanduser())
-            self._put(document, asdict(architecture))
+            document["architecture"] = model.document(architecture)
             if weights:
                 document["weights_gb"] = round(weights.total / 1e9, 2)
                 document["replicated_gb"] = round(weights.replicated / 1e9, 2)
             return
         for recipe, _problems in catalogue.recipes(self.recipe_paths):
             if recipe and recipe.model == document["model"]:
-                self._put(document, asdict(recipe.architecture))
+                document["architecture"] = model.document(recipe.architecture)
                 if recipe.task != "generate":
                     document["task"] = recipe.task
                 document["weights_gb"] = recipe.weights_gb
@@ -207,11 +207,6 @@ class _Work:
             "architecture and weights_gb: their recipe does not say, and no recipe here is for this model. Name a"
             " directory with its config.json and model.safetensors.index.json: -e recipes_model_files=DIR"
         )
-
-    @staticmethod
-    def _put(document: dict[str, Any], shape: Mapping[str, Any]) -> None:
-        plain = {item.name: item.default for item in fields(model.Architecture)}
-        document["architecture"] = {key: value for key, value in shape.items() if value != plain[key]}
 
     def _share(self, given: dict[str, Any], context: int) -> None:
         share = _taken(given, _SHARE)

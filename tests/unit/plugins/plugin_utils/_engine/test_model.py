@@ -7,6 +7,7 @@ import json
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import model as engine_model
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 
 LLAMA = {
     "num_hidden_layers": 80,
@@ -226,6 +227,7 @@ INKLING = {  # as Inkling's
     "sliding_window_size": 512,
     "conv_kernel_size": 4,
     "local_layer_ids": [number for number in range(66) if (number + 1) % 6],
+    "d_rel": 16,
 }
 
 
@@ -238,6 +240,9 @@ def test_layers_that_keep_compressed_tokens():
         (21, 132, 4, 0),
         (43, 584, 1, 128),
     ]
+    words = {0: "sliding_attention", 4: "compressed_sparse_attention", 128: "heavily_compressed_attention"}
+    kinds = [words[ratio] for ratio in DEEPSEEK_V4["compress_ratios"][:43]]
+    assert engine_model.from_config({**DEEPSEEK_V4, "compress_ratios": None, "layer_types": kinds}) == made
     # V4.1: four layers keep for all.
     ratios = {"compress_ratios": [0, 0, *[2] * 6, *[1] * 32, 0], "kv_source_layer_ids": [2, 8, 14, 20]}
     later = engine_model.from_config({"text_config": {**DEEPSEEK_V4, **ratios, "num_hidden_layers": 40}})
@@ -266,6 +271,13 @@ def test_hybrid_models_whose_layers_choose_what_they_attend_to():
     ]
 
 
+def test_layers_with_one_more_key_for_each_token():
+    chosen = {"sparse_attention_config": {"sparse_index_dim": 128, "sparse_attention_freq": [0, 0, 0] + [1] * 57}}
+    made = engine_model.from_config({**LLAMA, "num_hidden_layers": 60, **chosen})
+    assert (made.growing_layers, made.caches) == (60, (engine_model.Kept(57, 128, bits=16),))
+    assert engine_model.from_config({**LLAMA, "index_head_dim": 128}).caches[0].layers == 80
+
+
 def test_keys_and_values_of_two_widths_and_heads_that_differ_between_layers():
     mimo = engine_model.from_config(MIMO)
     assert [(one.layers, one.heads, one.values, one.window) for one in mimo.caches] == [
@@ -281,12 +293,21 @@ def test_keys_and_values_of_two_widths_and_heads_that_differ_between_layers():
     ]
 
 
+@pytest.mark.parametrize("config", [LLAMA, DEEPSEEK_V4, FLASH_NEXT, GLM_FLASH, MIMO, INKLING], ids=str)
+def test_a_recipe_can_say_what_was_read(config):
+    made = engine_model.from_config(config)
+    told = {"model": "a/b", "weights_gb": 1, "context": 64, "concurrency": 1}
+    recipe, findings = engine_recipe.parse({**told, "architecture": engine_model.document(made)}, "here", "name")
+    assert (recipe and recipe.architecture, findings) == (made, [])
+
+
 @pytest.mark.parametrize(
     ("more", "slide"),
     [
         ({"sliding_window_pattern": 6}, 67),
         ({"sliding_window_pattern": [128, 128, 128, 0]}, 60),
         ({"model_type": "mistral"}, 80),
+        ({"model_type": "gemma2"}, 40),
         ({"use_sliding_window": False}, 0),
     ],
 )
