@@ -20,6 +20,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers.placeme
 _PORTS = {"vllm": 8000, "sglang": 30000, "tensorrt-llm": 8000, "llama.cpp": 8080, "tensorfold": 8080}
 _MODEL = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?|/[^\x00-\x1f\x7f@]*", re.ASCII)
 HEALTH = "/health"
+_RANKED = re.compile("@(?:rank|nodes|head)@")
 MODELS = UserSettings().hf_home
 _MODEL_OPTIONS = ("--model", "--model-path", "-m", "-hf", "--hf-repo", "--models-dir")
 _MODEL_VARIABLES = ("MODEL", "MODEL_ID", "MODEL_NAME", "MODEL_PATH", "HF_MODEL")
@@ -59,7 +60,8 @@ def made(peer: PeerRecipe) -> dict[str, Any]:
     if peer.description:
         document["description"] = peer.description
     document["model"] = _model(peer, engine, rest)
-    if revision := peer.revision or placement.value_of(rest, ("--revision",)):
+    revision = peer.revision or placement.value_of(rest, ("--revision",))
+    if revision and "$" not in revision:
         document["revision"] = revision
     document["served_model_name"] = (peer.served or placement.values_of(rest, _served(engine)) or (document["model"],))[
         0
@@ -84,6 +86,12 @@ def made(peer: PeerRecipe) -> dict[str, Any]:
     _cached(peer)
     environment = placement.environment(peer.environment, peer, several=several)
     document |= _commands(peer, engine, document["model"])
+    if several and not _RANKED.search(printed({**document["command"], **environment})):
+        peer.lose(
+            f"how its {peer.min_nodes} ranks meet",
+            "the file does not say it in a way that is known here",
+            "write the places @rank@, @nodes@, @head@ and @rendezvous_port@ where its command takes them",
+        )
     if environment:
         document["environment"] = dict(sorted(environment.items()))
     if peer.mounts:

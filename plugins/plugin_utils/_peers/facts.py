@@ -78,7 +78,7 @@ class PeerRecipe:
     def put_environment(self, given: Mapping[Any, Any]) -> None:
         """Without secrets, which are named."""
         for key, value in given.items():
-            name, text = str(key), value_text(value)
+            name, text = str(key), "" if value is None else str(value)
             if secret(name, text):
                 self.secret(name)
             else:
@@ -115,7 +115,7 @@ def shown(name: str, value: Any) -> str:
 
 
 def value_text(value: Any) -> str:
-    """A value of YAML as the other tool prints it."""
+    """A value of YAML as a program of Go prints it, which Compose is."""
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 

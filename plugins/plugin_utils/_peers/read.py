@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,11 @@ def _facts(place: Path, service: str) -> PeerRecipe:
             return spark_vllm_docker.read(document, str(place))
         if sparkrun.matches(document):
             return sparkrun.read(document, str(place))
+        starting = [one for one in _texts(document) if docker_run.matches(one)]
+        if len(starting) > 1:
+            remedy = "Write the one that you want into a file of its own"
+            raise SparkError(f"{len(starting)} texts in it start an engine", str(place), remedy)
+        text = starting[0] if starting else ""
     if docker_run.matches(text):
         return docker_run.read(text, str(place))
     if not isinstance(document, (Mapping, list)) and _ASSIGNMENT.search(text):
@@ -62,6 +67,15 @@ def _facts(place: Path, service: str) -> PeerRecipe:
             return compose.read(found, str(beside), service, env_file.assigned(text, place).values)
         return env_file.read(text, str(place))
     raise SparkError("it has no command to translate, and starts nothing that is known", str(place), f"Name {FORMATS}")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All in a document of a tool that is not known, as llama-swap."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (Mapping, list)):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(item)
 
 
 def _document(text: str, place: Path) -> Any:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers.facts i
     PeerRecipe,
     shown,
     texts,
-    value_text,
 )
 
 FORMAT = "spark-vllm-docker"
@@ -40,7 +40,7 @@ PASSES = 10
 
 def matches(document: Mapping[str, Any]) -> bool:
     version = str(document.get("recipe_version") or "1")
-    return isinstance(document.get("command"), str) and version == "1" and set(document) <= READ
+    return isinstance(document.get("command"), (str, list)) and version == "1" and set(document) <= READ
 
 
 def read(document: Mapping[str, Any], path: str) -> PeerRecipe:
@@ -114,22 +114,30 @@ def filled(text: str, values: Mapping[str, Any]) -> str:
     doubled = "{{" in text
     if doubled:  # from the left: in `{{"n":{n}}}` the first brace that closes is the placeholder's
         text = _DOUBLED.sub(lambda match: _ONES.get(match.group(), match.group()), text)
+    text = put_in(text, values)
+    return text.replace(_ONES["{{"], "{").replace(_ONES["}}"], "}") if doubled else text
+
+
+def put_in(text: str, values: Mapping[str, Any]) -> str:
+    """Placeholders alone; what stands for one may name another."""
     for _number in range(PASSES):
         made = _PLACEHOLDER.sub(lambda match: _text(values, match), text)
         if made == text or len(made) > yaml_text.MAX_TEXT:
             break
         text = made
-    return text.replace(_ONES["{{"], "{").replace(_ONES["}}"], "}") if doubled else text
+    return text
 
 
 def _text(values: Mapping[str, Any], match: re.Match[str]) -> str:
     value = values.get(match[1])
-    return match.group() if value is None and match[1] not in values else value_text(value)
+    # As Python prints it, which both tools are written in.
+    return match.group() if match[1] not in values else "" if value is None else str(value)
 
 
 def command(peer: PeerRecipe, document: Mapping[str, Any], values: Mapping[str, Any], path: str) -> None:
     """The command, as words where it is no more than words."""
-    template = str(document["command"])
+    given = document["command"]
+    template = shlex.join(map(str, given)) if isinstance(given, list) else str(given)
     if document.get("solo_only") and "tensor_parallel" in values:
         values = {**values, "tensor_parallel": 1}
         peer.placed.append(Loss("tensor_parallel", "their tool sets it to 1 on one machine"))

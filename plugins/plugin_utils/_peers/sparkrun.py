@@ -74,7 +74,7 @@ _TEMPLATE = re.compile(r"\{(config|launch)\.(\w+)\}")
 
 
 def matches(document: Mapping[str, Any]) -> bool:
-    return isinstance(document.get("command"), str) or ("runtime" in document and "model" in document)
+    return isinstance(document.get("command"), (str, list)) or ("runtime" in document and "model" in document)
 
 
 def read(document: Mapping[str, Any], path: str) -> PeerRecipe:
@@ -88,7 +88,7 @@ def read(document: Mapping[str, Any], path: str) -> PeerRecipe:
         values["model_revision"] = peer.revision
     peer.put_environment(_environment(peer, document.get("env") or {}, defaults))
     _container(peer, document.get("executor_config") or {})
-    if isinstance(document.get("command"), str):
+    if isinstance(document.get("command"), (str, list)):
         spark_vllm_docker.command(peer, document, values, path)
     else:
         without_command(peer, runtime, defaults, path)
@@ -101,7 +101,7 @@ def read(document: Mapping[str, Any], path: str) -> PeerRecipe:
     if engine and engine.name in _LAUNCHER:
         several = [_LAUNCHER[engine.name]] if peer.min_nodes > 1 else []
         spark_vllm_docker.launcher(peer, ", ".join([*several, _PLATFORM]))
-    pre_exec(peer, document.get("pre_exec"))
+    _pre_exec(peer, document.get("pre_exec"), values)
     for key, value in document.items():
         if key in _READ or value is None or value in ([], {}, ""):
             continue
@@ -118,11 +118,11 @@ def read(document: Mapping[str, Any], path: str) -> PeerRecipe:
 def _environment(peer: PeerRecipe, given: Mapping[Any, Any], defaults: Mapping[str, Any]) -> dict[str, str]:
     def put(match: re.Match[str]) -> str:
         if match[1] == "config":
-            return value_text(defaults[match[2]]) if match[2] in defaults else match.group()
+            return str(defaults[match[2]]) if match[2] in defaults else match.group()
         of_model = {"model_path": placement.MODEL, "model_revision": peer.revision}
         return {**_LAUNCH, **of_model}.get(match[2], match.group())
 
-    return {str(name): _TEMPLATE.sub(put, value_text(value)) for name, value in given.items()}
+    return {str(name): _TEMPLATE.sub(put, "" if value is None else str(value)) for name, value in given.items()}
 
 
 def _served(peer: PeerRecipe, defaults: Mapping[str, Any]) -> None:
@@ -152,7 +152,7 @@ def _container(peer: PeerRecipe, given: Mapping[str, Any]) -> None:
             container.option(peer, str(key), value)
 
 
-def pre_exec(peer: PeerRecipe, given: Any) -> None:
+def _pre_exec(peer: PeerRecipe, given: Any, values: Mapping[str, Any]) -> None:
     """Commands in the container before the engine: at the beginning of what it runs."""
     before = []
     for item in [given] if isinstance(given, (str, Mapping)) else given or []:
@@ -163,7 +163,7 @@ def pre_exec(peer: PeerRecipe, given: Any) -> None:
                 "put it on every node and add it to mounts",
             )
         else:
-            before.append(f"(\n{str(item).strip()}\n) || exit 1")
+            before.append(f"(\n{spark_vllm_docker.put_in(str(item), values).strip()}\n) || exit 1")
     if before:
         peer.script = "\n".join([*before, peer.script or shlex.join(peer.argv)])
         peer.placed.append(Loss("pre_exec", "runs at the beginning of the command, in every container"))

@@ -292,6 +292,25 @@ def test_a_script_with_its_variables_and_arrays(tmp_path):
     assert document["hazards"] == ["no value yet for OPEN: write it where the name stands"]
 
 
+def test_a_command_as_a_list_and_a_text_in_a_document_of_another_tool(tmp_path):
+    document, _said, _recipe = taken(tmp_path, sparkrun(command=["vllm", "serve", "{model}", "--x", "a b", "{on}"]))
+    assert document["command"]["words"] == ["vllm", "serve", "@model@", "--x", "a b", "{on}"]
+    text = {"models": {"one": {"cmd": f"docker run {IMAGE} vllm serve a/b", "ttl": 1}}}
+    assert taken(tmp_path, text)[0]["command"]["words"] == ["vllm", "serve", "@model@"]
+    text["models"]["two"] = {"cmd": "docker run x/y vllm serve c/d"}
+    with pytest.raises(SparkError, match="2 texts in it start an engine"):
+        taken(tmp_path, text)
+
+
+def test_ranks_that_nobody_joins_are_said(tmp_path):
+    command = "trtllm-serve a/b --tp_size {size} --trust_remote_code {on}"
+    text = sparkrun(runtime="trtllm", command=command, defaults={"size": 2, "on": True}, pre_exec="x {size}")
+    document, said, _recipe = taken(tmp_path, text)
+    assert "how its 2 ranks meet" in said
+    assert document["command"]["words"][2].endswith("--tp_size 2 --trust_remote_code True\n")
+    assert "(\nx 2\n) || exit 1" in document["command"]["words"][2]
+
+
 def test_the_line_of_a_page_and_texts_for_other_programs(tmp_path):
     page = f"Don't do\n\n```bash\ndocker run hello\n```\n\n```sh\ndocker run {IMAGE} vllm serve a/b\n```\nIt's it.\n"
     assert taken(tmp_path, page, "README.md")[0]["command"]["words"] == ["vllm", "serve", "@model@"]
