@@ -28,7 +28,8 @@ class Loader:
     divided: bool = False
 
     def pages(self, weights: int) -> int:
-        """Bytes on top of the weights while they are read."""
+        """Bytes on top of the weights while they are read. fastsafetensors 0.5 needs them for the file that it copies,
+        which it holds whole; files of 5 GB are usual."""
         return 0 if self.direct else int(min(PAGES_MAX, max(PAGES_MIN, PAGES_SHARE * weights)))
 
     def seconds(self, files: float, ranks: int) -> float:
