@@ -33,6 +33,8 @@ MINIMAX = Architecture(layers=62, attention_heads=48, kv_heads=8, head_dim=128)
 TINY = Architecture(layers=4, attention_heads=4, kv_heads=2, head_dim=32)
 TINY_MLA = Architecture(4, 4, 4, 128, attention="mla", kv_lora_rank=512, rope_head_dim=64)
 DELTA: dict[str, Any] = {"linear_key_heads": 16, "linear_key_head_dim": 128, "linear_value_head_dim": 128}
+LAGUNA = Architecture(48, 48, 8, 128, sliding_layers=36, sliding_window=512)
+HY3 = Architecture(layers=80, attention_heads=64, kv_heads=8, head_dim=128)
 QWEN_27B = Architecture(64, 24, 4, 256, full_attention_layers=16, linear_value_heads=48, **DELTA)
 QWEN_122B = Architecture(48, 32, 2, 256, full_attention_layers=12, linear_value_heads=64, **DELTA)
 QWEN_35B = Architecture(40, 16, 2, 256, full_attention_layers=10, linear_value_heads=32, **DELTA)
@@ -157,6 +159,14 @@ PUBLISHED = (
         "DeepSeek-V4-Flash-0731 TP 2, 1M, DSpark", "listed", DEEPSEEK_V4, TWO, "fp8", 26.3, 2740813,
         "nepenth/deepseek-v4-flash-gb10, vLLM 0.27", context=1048576, draft=True,
         load={"draft_caches": (Kept(3, 584, bits=8, window=128, block=64, align=576),)},
+    ),
+    Row(
+        "Laguna S 2.1, DFlash 7, fp8", "hybrid", LAGUNA, ONE, "fp8", 32.07, 918419, "styles01, vLLM 0.25",
+        context=300000, load={"batched": 2048, "ahead": 0, "drafted": 7, "draft_layers": 6}, draft=True,
+    ),
+    Row(
+        "Hy3 295B TP 2, MTP 1, fp8", "gqa", HY3, TWO, "fp8", 9.4, 121648, "leo-dcfa, 2026-07-09", context=65536,
+        load={"drafted": 1, "draft_layers": 1}, draft=True,
     ),
     Row(
         "Qwen3.6-35B, no prefix cache", "hybrid", QWEN_35B, ONE, "auto", 47.55, 2416967, "djangodevreng, 2026-08-20",
