@@ -115,6 +115,17 @@ def benchmarked(here: Own) -> dict[str, Any]:
     return {"seconds": round(run.seconds), "tokens_per_s": point["output_rate"]}
 
 
+def moved(here: Own) -> dict[str, Any]:
+    """An upgrade to another command, which then serves, and the way back by hand."""
+    run = here.site("own-moved", "playbooks/upgrade.yml", "-e", "engine_recipe=own-other")
+    expect("its words", here.started(HEAD)["argv"][1:3], ["--model", MODEL])
+    expect("the gateway", here.node(HEAD, "sudo python3 /tmp/client.py another").strip(), "another")
+    back = here.site("own-back", "playbooks/rollback.yml")
+    expect("its words", here.started(HEAD)["argv"][1:3], ["serve", MODEL])
+    expect("the gateway", here.node(HEAD, "sudo python3 /tmp/client.py own-command").strip(), "own-command")
+    return {"upgrade_s": round(run.seconds), "rollback_s": round(back.seconds)}
+
+
 def returned(here: Own) -> dict[str, Any]:
     """An upgrade to a command that ends at once comes back to what served."""
     said = "what served before serves again"
@@ -138,6 +149,7 @@ STEPS = {
     "rank": staying_up.rank,
     "head": staying_up.head,
     "benchmarked": benchmarked,
+    "moved": moved,
     "returned": returned,
     "gone": gone,
 }

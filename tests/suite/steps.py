@@ -346,7 +346,7 @@ def on_nodes() -> list[Step]:
             800,
         ),
         scenario("services-containers", "services.py --containers", 400),
-        scenario("own-command", "own_command.py", 600),
+        scenario("own-command", "own_command.py", 900),
         scenario("images", "images.py --only spread,back,figures,strangers", 600),
         scenario("images-built", "images.py --only built", 400),
         scenario("doctor", "doctor.py", 500),

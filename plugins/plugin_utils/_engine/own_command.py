@@ -29,6 +29,7 @@ PLACES: Mapping[str, str] = {
     "model": "the recipe's model",
     "served": "name of the model for clients",
 }
+IN_MOUNTS = ("model", "rank", "nodes")  # of them; others could lead out of a directory
 _PLACE = re.compile(r"@([a-z][a-z_]*)@")
 SHELL = ("bash", "-lc")
 # Directories that make a node another one, or its whole: a container that has them is no container. With what is below
@@ -140,18 +141,19 @@ def judge(where: str, command: OwnCommand, key: str, entrypoint: bool) -> Iterat
             yield Finding(where, f"{key} holds a NUL character", "Take it out")
 
 
-def judge_places(where: str, text: str, key: str) -> Iterator[Finding]:
+def judge_places(where: str, text: str, key: str, allowed: Iterable[str] = PLACES) -> Iterator[Finding]:
     for name in places(text):
-        if name not in PLACES:
-            yield Finding(where, f"{key} has the place @{name}@, which is not known", f"Use: {', '.join(PLACES)}")
+        if name not in allowed:
+            yield Finding(
+                where, f"{key} has the place @{name}@, which is not known there", f"Use: {', '.join(allowed)}"
+            )
 
 
 def judge_mounts(where: str, mounts: tuple[HostMount, ...]) -> Iterator[Finding]:
     for number, mount in enumerate(mounts):
         key = f"mounts[{number}]"
-        yield from judge_places(where, mount.source, f"{key}.source")
-        yield from judge_places(where, mount.target, f"{key}.target")
         for name, path in (("source", mount.source), ("target", mount.target)):
+            yield from judge_places(where, path, f"{key}.{name}", IN_MOUNTS)
             if not path.startswith(("/", "@model@")) or not path.isprintable():
                 yield Finding(where, f"{key}.{name} is {quoted(path)}", "Write an absolute path")
         clean = posixpath.normpath(mount.source)

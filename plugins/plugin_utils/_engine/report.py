@@ -267,7 +267,9 @@ def _details(job: Job, head: ServicePlan) -> list[str]:
         f" {'measured by this project' if item.measured_here else 'reported, not repeated here'} ({item.source})"
         for item in head.expectation.published
     ]
-    return [*lines, f"Command: {' '.join(own.command.words)}"]
+    other = job.recipe.own.worker if job.recipe.own and job.several else None
+    workers = [f"Command of the other nodes: {' '.join(other.argv)}"] if other and other != job.recipe.command else []
+    return [*lines, f"Command: {' '.join(own.command.words)}", *workers]
 
 
 def _fabric(job: Job, head: ServicePlan) -> list[str]:

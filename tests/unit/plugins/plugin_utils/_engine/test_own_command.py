@@ -76,6 +76,7 @@ def test_the_plan_says_what_it_does_not_know():
     assert "Not checked: the options of its own command" in summary
     printed = "\n".join(planned(settings={"only_print": True, "details": True}).summary)
     assert "how large they are its recipe does not say" in printed and "Command: serve someone/fast --as own" in printed
+    assert "Command of the other nodes: bash -lc exec serve @model@ --join @head@" in printed
 
 
 def test_it_needs_the_users_word_and_says_all_that_it_brings():

@@ -78,7 +78,7 @@ def test_all_that_a_command_may_bring():
         ({key: value for key, value in OWN.items() if key != "command"}, "command is missing"),
         (own(command={}), "command has neither words nor script"),
         (own(command={"words": ["a"], "script": "b"}), "command has both words and script"),
-        (own(command={"words": ["@nods@"]}), "the place @nods@, which is not known. Use: rank, nodes"),
+        (own(command={"words": ["@nods@"]}), "the place @nods@, which is not known there. Use: rank, nodes"),
         (own(command={"words": ["a\0"]}), "NUL"),
         (own(worker={"script": "x"}, entrypoint=True), "entrypoint is for words, and worker is a script"),
         (own(image=""), "neither an image nor a dockerfile"),
@@ -92,6 +92,11 @@ def test_all_that_a_command_may_bring():
         (own(cap_add=["SYS_ADMIN"]), "cap_add is given to no rank"),
         (own(mounts=[{**MOUNT, "source": "models"}]), "mounts[0].source is 'models'"),
         (own(mounts=[{**MOUNT, "source": "@modl@"}]), "mounts[0].source has the place @modl@"),
+        # A name for clients may be any text.
+        (
+            own(mounts=[{**MOUNT, "source": "/srv/@served@"}]),
+            "the place @served@, which is not known there. Use: model,",
+        ),
         (own(mounts=[MOUNT, MOUNT]), "two mounts are at /models"),
         *(
             (own(mounts=[{**MOUNT, "source": path}]), "a container can do what root can")
