@@ -89,6 +89,22 @@ _CUDA = Hazard(
     when={"image": _CUDA_12, "device": "gpu"},
     place="image",
 )
+_DRAFT_EXPERTS = Hazard(
+    "where the experts of its MTP layer are not quantized, as in NVIDIA's exports, the kernel that is chosen for those"
+    " (FlashInfer CUTLASS) has ended engines after hours (illegal memory access)",
+    "Set moe_backend: triton in the options of the recipe's draft, or speculative-config.moe_backend",
+    "spark-vllm-docker, nemotron-3-super-nvfp4-mtp (4.5 and 29 h); vllm issue 39288; still chosen by 0.33's source",
+    engine=_VLLM,
+    when={
+        "model": "nvidia/.*",
+        "draft": _MTP,
+        "draft_model": "",
+        "experts": 1,
+        "quantization": ".*NVFP4.*",
+        "device": "gpu",
+    },
+    unless={"--speculative-config.moe-backend": _SOME},
+)
 _DRAFTED_PIPELINE = Hazard(
     "drafts under pipeline parallel give wrong answers or end the engine without asynchronous scheduling, and with the"
     " model runner that vLLM had before 0.29",
@@ -161,15 +177,8 @@ HAZARDS: tuple[Hazard, ...] = (
         _SGLANG,
         when={"draft": "(?!mtp|eagle).+", "pipeline": 2},
     ),
-    Hazard(
-        "where the experts of its MTP layer are not quantized, as in NVIDIA's exports, the kernel that is chosen for"
-        " those (FlashInfer CUTLASS) has ended engines after hours (illegal memory access)",
-        "Set moe_backend: triton in the options of the recipe's draft, or speculative-config.moe_backend",
-        "spark-vllm-docker, nemotron-3-super-nvfp4-mtp (4.5 and 29 h); vllm issue 39288; still chosen by 0.33's source",
-        engine=_VLLM,
-        when={"draft": _MTP, "draft_model": "", "experts": 1, "quantization": ".*NVFP4.*", "device": "gpu"},
-        unless={"--speculative-config.moe-backend": _SOME},
-    ),
+    _DRAFT_EXPERTS,
+    replace(_DRAFT_EXPERTS, severity=NOTE, when={**_DRAFT_EXPERTS.when, "model": "(?!nvidia/).*"}),
     Hazard(
         "weights of a DFlash draft that are quantized are read as if they were not: it drafts nonsense, or ends",
         "Use vLLM 0.33, or a draft in bfloat16",
@@ -190,7 +199,7 @@ HAZARDS: tuple[Hazard, ...] = (
     Hazard(
         "files mapped into memory cannot be given back while so much is loaded: a rank with 90 GB has stood still for"
         " over an hour",
-        "Set load-format: fastsafetensors",
+        "Set load-format: fastsafetensors, or instanttensor where memory is short while it loads",
         "vllm pull request 53906, 2026-08-28",
         engine=_VLLM,
         when={"weights_gb": 88, "--load-format": "|auto|safetensors|hf"},
