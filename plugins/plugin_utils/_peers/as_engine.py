@@ -95,8 +95,9 @@ class _Work:
         given, served = _options(self.words, engine)
         given = kinds_base.merge(engine, given, {})
         out, document = self.out, self.out.document
-        document["description"] = peer.description
-        document["model"] = self._model(served or str(given.get("model-path") or ""))
+        if peer.description:
+            document["description"] = peer.description
+        document["model"] = self._model(served or str(_taken(given, ("model", "model-path")) or ""))
         if revision := _taken(given, ("revision",)) or peer.revision:
             document["revision"] = str(revision)
         names = [str(name) for name in _listed(_taken(given, ("served-model-name",)))] or list(peer.served)

@@ -22,11 +22,13 @@ _MEET = f"{HEAD}:{RENDEZVOUS}"
 
 @dataclass(frozen=True)
 class Program:
-    """How an engine is started by others. ``sizes``: options of tp, pp and dp; ``served``: name for clients."""
+    """How an engine is started by others. ``sizes``: options of tp, pp and dp; ``served``: name for clients;
+    ``everywhere``: it listens on all addresses unless it is told one."""
 
     name: str
     signs: tuple[str, ...]  # the last word of the program, and what has to stand behind it
     serve: bool = False
+    everywhere: bool = False
     ranks: tuple[str, ...] = ()  # what a tool adds for several nodes
     worker: tuple[str, ...] = ()
     sizes: tuple[tuple[str, ...], ...] = ()
@@ -48,6 +50,7 @@ PROGRAMS = (
         "vllm",
         ("vllm", "vllm.entrypoints.openai.api_server"),
         serve=True,
+        everywhere=True,
         ranks=tuple(word for pair in _TORCH.items() for word in pair),
         worker=("--headless",),
         sizes=_VLLM_SIZES,
@@ -237,6 +240,9 @@ def words(argv: Sequence[str], peer: PeerRecipe, engine: Program | None) -> list
     if "--headless" in made:
         made.remove("--headless")
         peer.worker = ["--headless"]
+    if engine and engine.everywhere and not value_of(made, ("--host",)):
+        made += ["--host", _API["--host"]]
+        peer.placed.append(Loss("--host", "theirs listens on all addresses, as none is given"))
     return [of_machine(word, peer) for word in made]
 
 

@@ -16,7 +16,16 @@ IMAGE = "registry.example/engine@sha256:" + 64 * "a"
 
 
 def taken(tmp_path, text, name="their.yaml"):
-    """Document, everything said, and the recipe, which has to be one."""
+    """Document, everything said, and the recipe, which has to be one. Where the API listens has a test of its own."""
+    document, said, recipe = taken_whole(tmp_path, text, name)
+    for command in (document["command"], document.get("worker") or {}):
+        words = command.get("words", [])
+        if "@host@" in words and "--host" not in str(text):
+            del words[words.index("@host@") - 1 : words.index("@host@") + 1]
+    return document, said, recipe
+
+
+def taken_whole(tmp_path, text, name="their.yaml"):
     path = tmp_path / name
     path.write_text(text if isinstance(text, str) else yaml.safe_dump(text, sort_keys=False))
     peer = read.read(str(path))
@@ -37,6 +46,23 @@ def docker(command, options=""):
 
 
 # --- what is the plan's ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("vllm serve a/b", ["--host", "@host@"]),
+        ("vllm serve a/b --host 0.0.0.0", ["--host", "@host@"]),
+        ("vllm serve a/b --host=0.0.0.0", ["--host=@host@"]),
+        ("sglang serve --model-path a/b", []),
+    ],
+)
+def test_an_api_listens_where_the_plan_says(tmp_path, command, words):
+    """vLLM's own choice is all addresses, others' this machine."""
+    document, said, _recipe = taken_whole(tmp_path, {"model": "a/b", "container": IMAGE, "command": command})
+    made = document["command"]["words"]
+    assert made[len(made) - len(words) :] == words and " ".join(made).count("host") == 2 * bool(words)
+    assert ("--host" in said) is bool(words)
 
 
 @pytest.mark.parametrize(

@@ -207,3 +207,12 @@ def test_secrets_of_theirs_are_neither_shown_nor_taken_over(tmp_path):
         "executor_config (env: HF_TOKEN: …, registry_password: …)",
     ):
         assert part in said
+
+
+def test_the_model_of_a_container_is_an_option(tmp_path):
+    """Where the engine is the image's entrypoint, no word stands before the options."""
+    path = tmp_path / "run.sh"
+    path.write_text("docker run --gpus all vllm/vllm-openai:v0.33.0 --model Qwen/Qwen3-8B --max-model-len 4096\n")
+    made = as_engine.made(read.read(str(path)))
+    assert made.document["model"] == "Qwen/Qwen3-8B" and "description" not in made.document
+    assert not any("Qwen3-8B" in line for line in made.left_out)
