@@ -40,6 +40,7 @@ class Program:
 
 _TORCH = {"--nnodes": NODES, "--node-rank": RANK, "--master-addr": HEAD, "--master-port": RENDEZVOUS}
 _DATA = {"--data-parallel-address": HEAD, "-dpa": HEAD}
+_ANY = {**_API, **_TORCH, **_DATA, "--dist-init-addr": _MEET}  # of a program that nobody here knows
 _VLLM_SIZES = (
     ("-tp", "--tensor-parallel-size"),
     ("-pp", "--pipeline-parallel-size"),
@@ -121,10 +122,12 @@ _PLACED = {
 }
 _MODELS = frozenset({"HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "TRANSFORMERS_CACHE"})
 _OF_THE_PLAN = frozenset({"VLLM_HOST_IP", "HEADLESS", *checks.PER_NODE, *checks.OF_THE_FABRIC})
+# By these, a program with a name of its own hands its words to the first of the engines.
+_WRAPPED = {"--tensor-parallel-size", "--node-rank", "--master-addr"}
 _IFNAME = re.compile(
     r"(?:NCCL|GLOO|TP|UCX|MN|ETH|OMPI)_\w*(?:IFNAME|IF_NAME|NET_DEVICES|if_include)|NCCL_IB_HCA|NCCL_IB_ADDR_RANGE"
 )
-_DEVICE = re.compile(r"\b(?:roce|enp|enP)\w+")
+_DEVICE = re.compile(r"\b(?:roce|enp|enP)\w*\d\w*")
 _ADDRESS = re.compile(r"<address>|\b(?:10|192\.168|172\.(?:1[6-9]|2\d|3[01])|169\.254)(?:\.\d{1,3}){2,3}\b")
 BACKEND = ("--distributed-executor-backend", "--distributed_executor_backend")
 _OF_RANKS = "which rank a machine is and whom it meets is the plan's"
@@ -157,7 +160,14 @@ def start(peer: PeerRecipe) -> tuple[Program | None, list[str]]:
     if engine is None:
         engine = by_look(peer.image, peer.argv) if peer.entrypoint else None
         begins = int(engine is not None and peer.argv[:1] == ["serve"])
+    if engine is None and "serve" in peer.argv and {one.name for one in options(peer.argv)} >= _WRAPPED:
+        engine, begins = PROGRAMS[0], peer.argv.index("serve") + 1
     return engine, peer.argv[begins:]
+
+
+def of_runtime(name: str) -> Program | None:
+    """The engine that sparkrun takes a recipe for, whatever its command starts."""
+    return next((one for one in PROGRAMS if one.name == name.partition("-")[0]), None)
 
 
 def by_look(image: str, argv: Sequence[str]) -> Program | None:
@@ -222,7 +232,7 @@ def nodes(argv: Sequence[str], engine: Program | None) -> int:
 
 def words(argv: Sequence[str], peer: PeerRecipe, engine: Program | None) -> list[str]:
     """The command with its places."""
-    table, made = (engine.places if engine else _API), list(argv)
+    table, made = (engine.places if engine else _ANY), list(argv)
     for given in options(argv):
         if given.name not in table or given.value is None:
             continue
@@ -248,7 +258,7 @@ def words(argv: Sequence[str], peer: PeerRecipe, engine: Program | None) -> list
 
 def text(script: str, peer: PeerRecipe, engine: Program | None) -> str:
     """The same in the text of a shell."""
-    table = engine.places if engine else _API
+    table = engine.places if engine else _ANY
 
     def put(match: re.Match[str]) -> str:
         name, between, value = match.groups()

@@ -70,6 +70,7 @@ _LAUNCH = {
     "cluster_id": "sparkmatrix",
     "runtime_cache_dir": "/cache/runtime",
 }
+_LISTENS = {"port": placement.PORT, "host": "@host@"}
 _TEMPLATE = re.compile(r"\{(config|launch)\.(\w+)\}")
 
 
@@ -118,7 +119,8 @@ def read(document: Mapping[str, Any], path: str) -> PeerRecipe:
 def _environment(peer: PeerRecipe, given: Mapping[Any, Any], defaults: Mapping[str, Any]) -> dict[str, str]:
     def put(match: re.Match[str]) -> str:
         if match[1] == "config":
-            return str(defaults[match[2]]) if match[2] in defaults else match.group()
+            place = _LISTENS.get(match[2])
+            return (place or str(defaults[match[2]])) if match[2] in defaults else match.group()
         of_model = {"model_path": placement.MODEL, "model_revision": peer.revision}
         return {**_LAUNCH, **of_model}.get(match[2], match.group())
 

@@ -114,6 +114,25 @@ def test_each_engine_has_its_own_words_for_ranks(tmp_path, runtime, command, app
     assert document.get("worker", {}).get("words", words)[len(words) :] == worker
 
 
+def test_a_launcher_of_their_own_is_told_its_rank(tmp_path):
+    """Which engine it starts nobody here knows: sparkrun adds what its runtime takes, others have vLLM's words."""
+    text = sparkrun(runtime="sglang", command="python3 /x/launcher.py --boot --tp 2", min_nodes=2)
+    words = taken(tmp_path, text)[0]["command"]["words"]
+    meet = ["--dist-init-addr", "@head@:@rendezvous_port@", "--nnodes", "@nodes@", "--node-rank", "@rank@"]
+    assert words == ["python3", "/x/launcher.py", "--boot", "--tp", "2", *meet]
+    rank = "--node-rank 0 --master-addr 192.0.2.1 --nnodes 2 --master-port 29778"
+    document, said, recipe = taken(tmp_path, docker(f"python3 /x/tool.py serve a/b -s {rank}"), "their.sh")
+    assert document["command"]["words"][5:] == [
+        *("--node-rank", "@rank@", "--master-addr", "@head@", "--nnodes", "@nodes@"),
+        *("--master-port", "@rendezvous_port@"),
+    ]
+    document, said, recipe = taken(
+        tmp_path, docker(f"python3 /x/tool.py serve a/b --tensor-parallel-size 2 {rank}"), "their.sh"
+    )
+    assert recipe.min_nodes == 2 and document["worker"]["words"][-1] == "--headless"
+    assert "--node-rank 0: which rank" in said
+
+
 # --- the same words ---------------------------------------------------------------------------------------------------
 
 
@@ -192,6 +211,13 @@ def test_the_name_for_clients_is_theirs(tmp_path, command, defaults, served):
 
 
 # --- around the command -----------------------------------------------------------------------------------------------
+
+
+def test_where_it_listens_is_the_plan_s_in_variables_too(tmp_path):
+    made = {"SERVER_PORT": "{config.port}", "SIZE": "{config.tensor_parallel}", "PROFILE": "tp2-rocenante"}
+    document, said, _recipe = taken(tmp_path, sparkrun(env=made))
+    assert document["environment"] == {"SERVER_PORT": "@port@", "SIZE": "1", "PROFILE": "tp2-rocenante"}
+    assert "names devices" not in said
 
 
 def test_mods_beside_the_recipe_are_taken_and_others_named(tmp_path):
