@@ -180,6 +180,7 @@ class Recipe:
         return loose + ([f"digest of {image}"] if image and "@sha256:" not in image else [])
 
 
+_OF_OTHERS = frozenset({"recipe_version", "container", "services"})  # keys of theirs, and never of ours
 # Parts of a recipe that are mappings of their own, by the type that the field has.
 _PARTS: dict[str, type[Any]] = {
     "Architecture": Architecture,
@@ -253,6 +254,10 @@ def parse(document: Any, where: str, name: str = "") -> tuple[Recipe | None, lis
     """Validate a document. Either a recipe and no findings, or ``None`` and every finding."""
     if not isinstance(document, Mapping):
         return None, [Finding(where, f"the recipe is {_kind(document)}, not a mapping", "Write 'key: value' lines")]
+    if not _OF_OTHERS.isdisjoint(document) or isinstance(document.get("command"), str):
+        found = "this is a file of another tool (sparkrun, spark-vllm-docker, Compose), not a recipe of this one"
+        make = f"ansible-playbook playbooks/recipes.yml -e recipes_translate={where} -e recipes_save=FILE"
+        return None, [Finding(where, found, f"Make one of it: {make}")]
     document = {"name": name, **document} if name else document
     findings = list(_check(Recipe, document, where))
     if findings:

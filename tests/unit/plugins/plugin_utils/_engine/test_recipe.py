@@ -254,3 +254,12 @@ def test_what_its_author_tells_people_is_one_line_that_does_nothing_to_a_termina
     told = "it bites\n\x1b[2JThis recipe brings: nothing"
     made, _findings = engine_recipe.parse(changed(hazards=[told], description=told), "x.yml", "x")
     assert made.hazards == ("it bites ?[2JThis recipe brings: nothing",) and made.description == made.hazards[0]
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [{"recipe_version": "2", "model": "a/b"}, {"command": "vllm serve a/b"}, {"services": {"vllm": {"image": "a"}}}],
+)
+def test_a_file_of_another_tool_is_named_once_with_the_way_to_take_it(theirs):
+    recipe, (finding,) = engine_recipe.parse(theirs, "their.yaml", "their")
+    assert recipe is None and "recipes_translate=their.yaml" in finding.remedy
