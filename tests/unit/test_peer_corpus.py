@@ -4,28 +4,23 @@
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
+from unittest import mock
 
 import peer_sources
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import catalogue
 
 LEAST_PLANNED = 0.95
 
 
-@functools.cache
-def outcomes(directory):
-    made = []
-    for number, fact in enumerate(peer_sources.facts()):
-        place = directory / str(number)
-        place.mkdir()
-        made.append(peer_sources.outcome(fact, place))
-    return made
-
-
 @pytest.fixture(scope="module")
 def taken(tmp_path_factory):
-    return outcomes(tmp_path_factory.mktemp("peers"))
+    made, shipped = [], list(catalogue.recipes(()))  # read once, and not for each
+    with mock.patch.object(catalogue, "recipes", lambda _paths: shipped):
+        for fact in peer_sources.facts():
+            made.append(peer_sources.outcome(fact, tmp_path_factory.mktemp("peer")))
+    return made
 
 
 def test_there_are_enough_of_each_format(taken):

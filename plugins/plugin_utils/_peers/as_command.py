@@ -67,6 +67,12 @@ def made(peer: PeerRecipe) -> dict[str, Any]:
         0
     ]
     document["engine"] = "command"
+    if engine is None:
+        peer.lose(
+            f"what {' '.join(peer.argv[:2]) or peer.image} answers to",
+            "a program that is not known here; a run asks it for a token as OpenAI's API has it",
+            "see whether it has /v1/chat/completions, or /v1/embeddings (task: embed)",
+        )
     task = _task(rest, document["model"])
     document |= {"task": task} if task else {}
     several = peer.min_nodes > 1
@@ -128,7 +134,8 @@ def _served(engine: Program | None) -> tuple[str, ...]:
 def _model(peer: PeerRecipe, engine: Program | None, rest: list[str]) -> str:
     """What the command serves: ``model`` of a file is only what its tool downloads."""
     served = positional(rest) if not engine or engine.name != "llama.cpp" else ""
-    served = served if engine or "/" in served else _behind_serve(rest)
+    known = placement.program(peer.argv)[0]  # else a word may also be a program
+    served = served if known or "/" in served else _behind_serve(peer.argv)
     served = placement.value_of(rest, engine.model if engine else _MODEL_OPTIONS) or served
     served = served or next((peer.environment[name] for name in _MODEL_VARIABLES if peer.environment.get(name)), "")
     served = served.partition(":")[0] if not served.startswith("/") else _on_the_node(peer, served)
@@ -139,6 +146,10 @@ def _model(peer: PeerRecipe, engine: Program | None, rest: list[str]) -> str:
         if named:
             why = f"their recipe names two, and the command serves {served}"
             peer.lose(f"model {named}", why, "fetch it as well if the command needs it")
+    if not found and re.search(r"(?<![\w-])ray\s+start\b", " ".join([peer.script, *peer.argv])):
+        raise SparkError(
+            "it starts Ray and no engine", peer.where, "Give the head's file, which has the engine's command"
+        )
     if not found:
         said = named or served
         raise SparkError(

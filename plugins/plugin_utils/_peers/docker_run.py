@@ -82,7 +82,9 @@ def _container(peer: PeerRecipe, one: Statement, made: Script, path: str) -> Non
     words = one.words[_run_at(one.words) :]
     number, entrypoint = options(peer, words, Path(path).parent, made.values)
     if number >= len(words):
-        raise SparkError("its docker run line names no image", path, "Give the whole line")
+        cut = made.statements[made.statements.index(one) + 1 :][:1]
+        why = " (a comment, or a missing \\, cuts it off there)" if cut and cut[0].words[0].startswith("-") else ""
+        raise SparkError(f"its docker run line names no image{why}", path, "Give the whole line")
     peer.image = words[number]
     peer.entrypoint = entrypoint is None
     container.put_command(peer, [*([entrypoint] if entrypoint else []), *words[number + 1 :]])

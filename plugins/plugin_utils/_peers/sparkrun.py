@@ -98,6 +98,7 @@ def read(document: Mapping[str, Any], path: str) -> PeerRecipe:
         peer.placed.append(Loss("vllm-ray", "ranks find each other without Ray, in the engine's own way"))
     spark_vllm_docker.finish(peer, document)
     _served(peer, defaults)
+    _replicas(peer)
     engine, _rest = placement.start(peer)
     if engine and engine.name in _LAUNCHER:
         several = [_LAUNCHER[engine.name]] if peer.min_nodes > 1 else []
@@ -137,6 +138,17 @@ def _served(peer: PeerRecipe, defaults: Mapping[str, Any]) -> None:
         if peer.script:
             peer.script = f"{peer.script.rstrip()} {shlex.join(words)}"
         peer.argv += words
+
+
+def _replicas(peer: PeerRecipe) -> None:
+    engine, rest = placement.start(peer)
+    copies = placement.value_of(rest, engine.sizes[2]) if engine and engine.sizes else ""
+    if copies not in ("", "1") and peer.appended:
+        peer.lose(
+            f"{copies} replicas",
+            f"{FORMAT} gives each its own rank words (--data-parallel-rank, --data-parallel-address)",
+            "compare the words at the end of command with what the engine takes",
+        )
 
 
 def _container(peer: PeerRecipe, given: Mapping[str, Any]) -> None:

@@ -354,6 +354,20 @@ def test_a_command_as_a_list_and_a_text_in_a_document_of_another_tool(tmp_path):
         taken(tmp_path, text)
 
 
+def test_the_file_of_a_worker_is_one_of_all_ranks(tmp_path):
+    text = docker("vllm serve a/b -tp 2 --nnodes 2 --node-rank 1 --master-addr 10.0.0.1 --headless")
+    document, _said, _recipe = taken(tmp_path, text, "their.sh")
+    words = ["vllm", "serve", "@model@", "-tp", "2", *RANKS[:6]]
+    assert (document["command"]["words"], document["worker"]["words"]) == (words, [*words, "--headless"])
+
+
+def test_what_is_not_known_is_said(tmp_path):
+    document, said, _recipe = taken(tmp_path, sparkrun(command="uvicorn server:app --port 8000"))
+    assert document["command"]["words"][-1] == "@port@" and "what uvicorn server:app answers to" in said
+    _document, said, _recipe = taken(tmp_path, sparkrun(command="vllm serve a/b --data-parallel-size 2"))
+    assert "2 replicas: sparkrun gives each" in said
+
+
 def test_ranks_that_nobody_joins_are_said(tmp_path):
     command = "trtllm-serve a/b --tp_size {size} --trust_remote_code {on}"
     text = sparkrun(runtime="trtllm", command=command, defaults={"size": 2, "on": True}, pre_exec="x {size}")
@@ -401,6 +415,8 @@ def test_an_environment_file_with_its_compose_file(tmp_path):
         ("hello\n", "their.txt", "starts nothing that is known"),
         ("docker run --gpus all\n", "their.sh", "names no image"),
         (f"docker run {IMAGE} vllm serve $MODEL\n", "their.sh", r"which model it serves is not in it \(\$MODEL\)"),
+        ("docker run --rm # text \\\n  --gpus all x/y vllm serve a/b\n", "their.sh", "cuts it off there"),
+        ("services:\n  x: {image: a/vllm:1, command: bash -c 'ray start --block'}\n", "x.yaml", "Ray and no engine"),
         (f"docker run {IMAGE} vllm serve 'a\n", "their.sh", "a quote ' is not closed"),
         ("A=x\nB=$A$A$A$A$A$A$A$A\n" * 12, "their.env", "names no model"),
         ("A=xxxxxxxxxxxxxxxx\n" + "A=$A$A$A$A$A$A$A$A\n" * 12 + "MODEL=a/b\n", "their.env", "a word is too long"),
