@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "collections"))
 
@@ -93,7 +94,8 @@ def logged(engine: str, model: pathlib.Path) -> int:
 
 def planned(model: pathlib.Path) -> float:
     shape, _weights = engine_model.read(model)
-    # The CPU build aligns blocks to 128 tokens; prefix caching keeps a second state per group.
+    # The CPU build aligns blocks to 128 tokens and keeps states in float32; 0.32 has two of them per group.
+    shape = replace(shape, state_bytes=4)
     kept = layout.cache(shape, ONE, layout.Load(CONTEXT, 1), state_blocks=2, align=128)
     if shape.linear_layers:
         return SIZE // kept.block_bytes / kept.blocks(CONTEXT) * CONTEXT
