@@ -126,6 +126,7 @@ class Recipe:
     replicated_gb: float = 0.0  # part of the weights that every tensor parallel rank holds whole, 10^9 bytes
     download_gb: float = 0.0  # where the files are larger than what is loaded; 0: weights_gb
     active_gb: float = 0.0  # weights that one token reads, 10^9 bytes, without the input embedding: for the speed
+    lookup_gb: float = 0.0  # part of the weights of which a token reads single rows (tables), 10^9 bytes
     active_b: float = 0.0  # 10^9 parameters that one token uses: for the speed of prompts
     draft: Draft | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -492,8 +493,9 @@ def _judge_numbers(recipe: Recipe, where: str) -> Iterator[Finding]:
         )
     if not 0 <= recipe.gpu_memory_utilization <= 1:
         yield Finding(where, f"gpu_memory_utilization is {recipe.gpu_memory_utilization}", "It is a share from 0 to 1")
-    if recipe.replicated_gb > recipe.weights_gb:
-        yield Finding(where, "replicated_gb is above weights_gb", "It is a part of it")
+    for name in ("replicated_gb", "lookup_gb"):
+        if getattr(recipe, name) > recipe.weights_gb:
+            yield Finding(where, f"{name} is above weights_gb", "It is a part of it")
     if sizes.kv_heads > 0 and sizes.attention_heads % sizes.kv_heads:
         yield Finding(
             where,

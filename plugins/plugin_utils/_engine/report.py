@@ -113,7 +113,7 @@ def served(job: Job, parallel: Parallel) -> expected_speed.Served:
     return expected_speed.Served(
         job.architecture,
         parallel,
-        job.weights.total,
+        job.weights.total - job.recipe.lookup_gb * 1e9,
         job.recipe.active_gb * 1e9,
         job.recipe.active_b * 1e9,
         job.engine.kv_dtype(job.options),
@@ -152,6 +152,8 @@ def expectation(job: Job, parallel: Parallel) -> Expectation:
         return made
     what = served(job, parallel)
     users = sorted({*(count for count in expected_speed.USERS if count < job.sequences), min(32, job.sequences)})
+    if job.architecture.experts and not job.architecture.experts_per_token:
+        users = [] if draft else [1]  # how many experts several tokens ask nobody knows
     paces = tuple(Pace(count, round(expected_speed.tokens_per_second(what, count), 1)) for count in users)
     made = replace(made, paces=paces)
     if what.parameters:

@@ -90,9 +90,9 @@ def test_ranks():
 def test_drafts():
     draft = Draft("dflash", 7, "another", 2.0)
     drafting = replace(DENSE, draft=draft)
-    assert rate(drafting) > 2 * rate(DENSE)
+    assert rate(drafting) > 1.8 * rate(DENSE)
     assert rate(replace(DENSE, draft=replace(draft, acceptance=2.0))) < rate(drafting)
-    assert speed.accepted(drafting.draft) == pytest.approx(4.16, abs=0.01), "assumed"
+    assert speed.accepted(drafting.draft) == pytest.approx(3.14, abs=0.01), "assumed"
     alone = rate(replace(DENSE, draft=replace(draft, acceptance=1.0)))
     assert alone < rate(DENSE), "one of which nothing is accepted costs"
     token = replace(draft, method="mtp", acceptance=3.0)

@@ -566,6 +566,18 @@ def test_expectations_and_figures_of_others():
     assert [pace.users for pace in few.paces] == [1, 8], "what the scheduler never runs is not promised"
 
 
+def test_what_is_said_of_experts_nobody_knows_and_of_tables():
+    draft = {"method": "mtp", "tokens": 3, "layers": 1}
+    unknown = {**SHAPED, "architecture": {**SHAPE, "experts_per_token": 0}}
+    one, drafting, all_read, table = (
+        made(4, **more).plans["spark1"].here[0].expectation
+        for more in (unknown, {**unknown, "draft": draft}, SHAPED, {**SHAPED, "lookup_gb": 40})
+    )
+    assert [pace.users for pace in one.paces] == [1] and drafting.paces == ()
+    assert (drafting.low, drafting.high) == (0, 0) and drafting.drafted == 3
+    assert all_read.at(1) == table.at(1) and all_read.at(8)[0] < table.at(8)[0]
+
+
 def test_what_differs_is_shown_and_nothing_is_held_to_it():
     other = {**FIGURE, "differs": "without drafts"}
     made_of = made(4, **SHAPED, expected=[other])

@@ -138,6 +138,7 @@ def test_a_small_recipe_has_defaults():
         (changed(model=" "), "model is ' '. Name a model"),
         (changed(min_nodes=4, max_nodes=2), "max_nodes"),
         (changed(replicated_gb=2.5), "replicated_gb is above weights_gb"),
+        (changed(lookup_gb=2.5), "lookup_gb is above weights_gb"),
         (sizes(max_context=512), "context 1024 is above the model's 512"),
         (sizes(attention="mqa"), "architecture.attention is 'mqa'"),
         (sizes(attention="mla"), "architecture.kv_lora_rank is 0"),
