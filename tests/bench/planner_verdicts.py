@@ -15,7 +15,7 @@ import pathlib
 import sys
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "collections"))
@@ -26,6 +26,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job im
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Architecture, Draft, Kept
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import SHIPPED, Recipe, read
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
+from planner_accuracy import DEEPSEEK_V4
 
 GIB_IN_GB = 1024**3 / 1e9
 VLLM_SEQUENCES = 1024  # vLLM's own limit on this much memory, where the published command sets none
@@ -63,18 +64,7 @@ GEMMA_26B = Architecture(
     30, 16, 2, 512, 2816, 262144, 128, 704,
     sliding_layers=25, sliding_window=1024, sliding_kv_heads=8, sliding_head_dim=256,
 )  # fmt: skip
-DEEPSEEK_V4_FLASH = Architecture(
-    43, 64, 1, 512, 4096, 129280, 256, 2048, attention="listed",
-    caches=(
-        Kept(21, 584, bits=8, tokens=4, align=576),
-        Kept(20, 584, bits=8, tokens=128, align=576),
-        Kept(21, 132, bits=8, tokens=4, align=576),
-        Kept(43, 584, bits=8, window=128, block=64, align=576),
-        Kept(21, 2048, bits=32, window=8, block=4, align=576),
-        Kept(21, 512, bits=32, window=8, block=4, align=576),
-        Kept(20, 1024, bits=32, window=128, block=8, align=576),
-    ),
-)  # fmt: skip
+DEEPSEEK_V4_FLASH = replace(DEEPSEEK_V4, hidden_size=4096, vocab_size=129280, experts=256, moe_intermediate_size=2048)
 QWEN_FLASH_NEXT = Architecture(
     48, 24, 2, 256, 2560, QWEN_VOCABULARY, 512, 640, full_attention_layers=12, linear_value_heads=48, **DELTA,
     caches=(

@@ -74,12 +74,6 @@ class Architecture:
     ] = ()  # what layers keep beside that: compressed tokens, rings, keys and values of two widths
 
     @property
-    def indexer_bytes(self) -> float:
-        """Of one token, on average over the layers: eight bits for each value, and a scale of four bytes per 128."""
-        share = (self.indexer_layers or self.growing_layers) / max(1, self.growing_layers)
-        return self.indexer_dim * (1 + 4 / 128) * share
-
-    @property
     def linear_layers(self) -> int:
         """Layers with a state of constant size instead of a growing cache."""
         return self.layers - self.full_attention_layers - self.plain_layers if self.full_attention_layers else 0

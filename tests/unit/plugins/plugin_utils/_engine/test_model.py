@@ -147,18 +147,17 @@ def test_files_that_cannot_be_used(tmp_path, text, expected):
 
 
 @pytest.mark.parametrize(
-    ("more", "dim", "layers", "share"),
+    ("more", "dim", "layers"),
     [
-        ({"index_head_dim": 128, "index_topk": 2048}, 128, 0, 1),
-        ({"index_head_dim": 128, "index_topk_freq": 4, "index_skip_topk_offset": 3}, 128, 18, 18 / 61),
-        ({"index_head_dim": 128, "indexer_types": ["full"] * 20 + ["shared"] * 41}, 128, 20, 20 / 61),
-        ({}, 0, 0, 0),
+        ({"index_head_dim": 128, "index_topk": 2048}, 128, 0),
+        ({"index_head_dim": 128, "index_topk_freq": 4, "index_skip_topk_offset": 3}, 128, 18),
+        ({"index_head_dim": 128, "indexer_types": ["full"] * 20 + ["shared"] * 41}, 128, 20),
+        ({}, 0, 0),
     ],
 )
-def test_keys_of_an_indexer_are_kept_for_every_token(more, dim, layers, share):
+def test_keys_of_an_indexer_are_kept_for_every_token(more, dim, layers):
     made = engine_model.from_config({**DEEPSEEK, **more})
     assert (made.indexer_dim, made.indexer_layers) == (dim, layers)
-    assert made.indexer_bytes == pytest.approx(132 * share)  # 128 values of eight bits, and a scale
 
 
 # What the models' own files say of their layers; sizes that decide nothing here are left out.
@@ -263,7 +262,7 @@ def test_hybrid_models_whose_layers_choose_what_they_attend_to():
     assert (keys.layers, keys.values, keys.tokens, ring.once) == (12, 128, 4, 4)
     assert (grams.layers, grams.values, grams.once, grams.state) == (1, 4 * 2560, 9, True)
     glm = engine_model.from_config(GLM_FLASH)
-    assert (glm.attention, glm.full_attention_layers, glm.linear_layers, glm.indexer_bytes) == ("mla", 11, 34, 0)
+    assert (glm.attention, glm.full_attention_layers, glm.linear_layers, glm.indexer_dim) == ("mla", 11, 34, 0)
     assert (glm.linear_key_heads, glm.linear_value_heads, glm.linear_key_head_dim) == (64, 64, 128)
     assert [(one.layers, one.values, one.tokens, one.once) for one in glm.caches] == [
         (11, 132, 16, 0),
