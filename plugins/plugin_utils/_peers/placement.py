@@ -7,6 +7,7 @@ All else of a recipe stays as it was written.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,7 @@ class Program:
     served: tuple[str, ...] = ("--served-model-name",)
     model: tuple[str, ...] = ("--model-path", "--model")
     places: dict[str, str] = field(default_factory=dict)
+    once: bool = False  # sizes that are equal are of the same machines
     of_head: dict[str, str] = field(default_factory=dict)  # what a worker has instead; empty: not at all
 
 
@@ -96,6 +98,7 @@ PROGRAMS = (
         ranks=("--rank", RANK, "--world-size", NODES, "--master-addr", HEAD, "--master-port", RENDEZVOUS),
         sizes=(("--tp-size",), (), ("--ep-size",)),
         served=("--model-name",),
+        once=True,
         of_head={"--port": "0"},
         places={
             **{**_API, "--rank": RANK, "--world-size": NODES},
@@ -222,12 +225,11 @@ def values_of(argv: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
 
 def nodes(argv: Sequence[str], engine: Program | None) -> int:
     """tp x pp x dp, one GPU in each machine; 0: nothing is said."""
-    product, said = 1, False
-    for names in engine.sizes if engine else ():
-        size = value_of(argv, names)
-        if size.isascii() and size.isdigit() and 0 < int(size) <= 4096:
-            product, said = product * int(size), True
-    return product if said else 0
+    sizes = [value_of(argv, names) for names in (engine.sizes if engine else ())]
+    said = [int(size) for size in sizes if size.isascii() and size.isdigit() and 0 < int(size) <= 4096]
+    if engine and engine.once and len(set(said)) == 1:
+        said = said[:1]
+    return math.prod(said) if said else 0
 
 
 def words(argv: Sequence[str], peer: PeerRecipe, engine: Program | None) -> list[str]:

@@ -146,6 +146,10 @@ def command(peer: PeerRecipe, document: Mapping[str, Any], values: Mapping[str, 
     text = re.sub(r"(?:\s*\\)+\Z", "", text)
     if peer.format == FORMAT:  # its launcher drops them
         text = re.sub(r"\n(?:[ \t]*\\?[ \t]*\n)+", "\n", text)
+    if "{{" in template and str(document.get("recipe_version") or "2") != "1":
+        named = re.findall(r"(--?[A-Za-z][\w.-]*)[= ]+['\"]?\{\{", template)
+        why = "two are one, as sparkrun reads them since 0.4; an older one passes both on, and its engine refuses them"
+        peer.placed.append(Loss(f"doubled braces ({', '.join(named) or 'in its command'})", why))
     pattern = _DOUBLED if "{{" in template else _PLACEHOLDER
     asked = dict.fromkeys(match.group() for match in pattern.finditer(template) if match.group() not in _ONES)
     if unfilled := [place for place in asked if place[1:-1] not in values]:

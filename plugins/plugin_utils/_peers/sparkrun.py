@@ -142,7 +142,7 @@ def _served(peer: PeerRecipe, defaults: Mapping[str, Any]) -> None:
 
 def _replicas(peer: PeerRecipe) -> None:
     engine, rest = placement.start(peer)
-    copies = placement.value_of(rest, engine.sizes[2]) if engine and engine.sizes else ""
+    copies = placement.value_of(rest, ("-dp", "--data-parallel-size")) if engine and engine.worker else ""
     if copies not in ("", "1") and peer.appended:
         peer.lose(
             f"{copies} replicas",

@@ -78,6 +78,15 @@ def test_as_many_machines_as_its_sizes_take(tmp_path, sizes, nodes):
     assert document.get("worker", {}).get("words", []) == ([*words, "--headless"] if nodes > 1 else [])
 
 
+@pytest.mark.parametrize(("tensor", "expert", "nodes"), [(1, 2, 2), (2, 2, 2), (2, 4, 8)])
+def test_experts_of_atlas_may_be_on_the_machines_of_its_tensors(tmp_path, tensor, expert, nodes):
+    text = sparkrun(runtime="atlas", defaults={"tensor_parallel": tensor, "ep_size": expert})
+    del text["command"]
+    document, said, recipe = taken(tmp_path, text)
+    assert recipe.min_nodes == nodes and "replicas" not in said
+    assert "@world" not in str(document)
+
+
 def test_placement_becomes_places_and_all_else_stays(tmp_path):
     rank = "--nnodes 2 --node-rank $NODE_RANK --master-addr 192.168.7.1 --master-port 29501 --host 0.0.0.0 --port=8123"
     variables = "-e NCCL_SOCKET_IFNAME=enp1s0f0np0 -e NCCL_IB_HCA=rocep1s0f0 -e VLLM_HOST_IP=$HOST_IP -e NCCL_PROTO=LL"
@@ -147,8 +156,9 @@ def test_a_launcher_of_their_own_is_told_its_rank(tmp_path):
 )
 def test_braces(tmp_path, version, written, meant):
     command = f"vllm serve a/b --hf-overrides '{written}'"
-    document, _said, _recipe = taken(tmp_path, sparkrun(recipe_version=version, command=command, defaults={"n": 5}))
+    document, said, _recipe = taken(tmp_path, sparkrun(recipe_version=version, command=command, defaults={"n": 5}))
     assert document["command"]["words"][-1] == meant
+    assert ("doubled braces (--hf-overrides): " in said) == (version == "2" and "{{" in written)
 
 
 @pytest.mark.parametrize(
