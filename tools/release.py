@@ -39,7 +39,7 @@ PYTHONS = (".venv", ".venv-py312")  # with the oldest Python pip takes the oldes
 GUIDE = "docs/start/with-ansible.md"
 INSTALLED = re.compile(r"pip install '(ansible\b[^']+)' -r requirements\.txt")
 # What of the guide's first example has to come out.
-INVENTORY, RECIPE = "inventories/2spark", "minimax-m2.7-awq"
+INVENTORY, RECIPE = "inventories/2spark", "qwen3.8-flash-next-nvfp4"
 PLANNED = ("Fits: ", "Endpoint: http://127.0.0.1:8000/v1 on spark1")
 EPOCH = "1577836800"  # of the files in a wheel, which is one for each commit anyway
 LOCKS = "roles/*/files/locks/*.txt"  # what is installed on nodes

@@ -75,7 +75,7 @@ summary:
   returned: success
   type: list
   elements: str
-  sample: ['Endpoint: http://127.0.0.1:8000/v1 on spark1, model name minimax-m2.7-awq']
+  sample: ['Endpoint: http://127.0.0.1:8000/v1 on spark1, model name qwen3.8-flash-next-nvfp4']
 sbatch:
   description: The same plan as a batch script for Slurm, with what was assumed, or why there is none.
   returned: success

@@ -375,7 +375,11 @@ def test_the_end_of_a_run_that_is_shown_is_the_one_that_is_printed(block: Block)
         layers=tuple(summary.Layer(name, figures.get(name, "")) for name in names),
         services=(
             summary.Service(
-                "minimax-m2.7-awq", words="vllm on 2 nodes, context 65536 x 2 requests", low=25, high=51, measured=37
+                "qwen3.8-flash-next-nvfp4",
+                words="vllm on 2 nodes, context 262144 x 2 requests",
+                low=22,
+                high=72,
+                measured=37,
             ),
         ),
         way=summary.Way("http://127.0.0.1:8000/v1", "/etc/sparkmatrix/engine-key.env", private=True),

@@ -27,7 +27,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight imp
 
 Machine = Mapping[str, Any]  # of discovered.machines
 # What the shipped inventories serve, where it fits; else the largest model that does.
-PREFERRED = ("qwen3.6-35b-a3b-nvfp4", "minimax-m2.7-awq")  # by one machine, by several
+PREFERRED = (("qwen3.6-35b-a3b-nvfp4",), ("qwen3.8-flash-next-nvfp4", "minimax-m2.7-awq"))  # by one machine, by several
 _SET_UP = (
     "These machines are set up already, and keep their names and ranks. Before the next run that changes them, bring"
     " the settings and the model of the inventory that did it into this one"
@@ -188,8 +188,11 @@ def fitting(looked: Mapping[str, Node]) -> list[Fit]:
         speed = f", about {rate:.0f} tokens/s" if rate else ""
         says = f"{service.recipe.weights_gb:g} GB{speed}"
         found.append(Fit(path.stem, service.recipe.task, service.recipe.weights_gb, says))
-    first = PREFERRED[len(looked) > 1]
-    return sorted(found, key=lambda fit: (fit.recipe != first, fit.task != "generate", -fit.weights_gb, fit.recipe))
+    first = dict(reversed(item) for item in enumerate(PREFERRED[len(looked) > 1]))
+    return sorted(
+        found,
+        key=lambda fit: (first.get(fit.recipe, len(first)), fit.task != "generate", -fit.weights_gb, fit.recipe),
+    )
 
 
 # --- texts
