@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import quoted
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.secret_names import looks_secret
@@ -36,7 +37,7 @@ SHELL = ("bash", "-lc")
 # them, but for the first.
 NEVER_MOUNTED = (
     *("/", "/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/run", "/sbin", "/sys", "/usr", "/var/run"),
-    *("/var/lib/docker", "/var/lib/containerd", "/var/lib/sparkmatrix", "/root/.ssh"),
+    *("/var/lib/docker", "/var/lib/containerd", paths.STATE, "/root/.ssh"),
 )
 _RDMA = "a rank has what RDMA takes without it: /dev/infiniband, IPC_LOCK and unlimited locked memory"
 _NODE = "it would reach the node itself"
