@@ -16,8 +16,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers import 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers.facts import Mount, PeerRecipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers.placement import Program
 
-# Where each listens that is not told a port, by its documentation.
-_PORTS = {"vllm": 8000, "sglang": 30000, "tensorrt-llm": 8000, "llama.cpp": 8080, "tensorfold": 8080}
 _MODEL = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9][\w.-]*)?|/[^\x00-\x1f\x7f@]*", re.ASCII)
 HEALTH = "/health"
 _RANKED = re.compile("@(?:rank|nodes|head)@")
@@ -244,7 +242,7 @@ def _port(peer: PeerRecipe, engine: Program | None) -> int:
         return 0
     if peer.port:
         return peer.port
-    found = _PORTS.get(engine.name, 0) if engine else 0
+    found = engine.port if engine else 0
     if not found:
         peer.lose("its port", "the file does not say where it listens", "write port into the recipe")
     return found

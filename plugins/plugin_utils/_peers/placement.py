@@ -24,11 +24,12 @@ _MEET = f"{HEAD}:{RENDEZVOUS}"
 @dataclass(frozen=True)
 class Program:
     """How an engine is started by others. ``sizes``: options of tp, pp and dp; ``served``: name for clients;
-    ``everywhere``: it listens on all addresses unless it is told one."""
+    ``port``: where it listens unless it is told one, by its documentation; ``everywhere``: on all addresses then."""
 
     name: str
     signs: tuple[str, ...]  # the last word of the program, and what has to stand behind it
     serve: bool = False
+    port: int = 0
     everywhere: bool = False
     ranks: tuple[str, ...] = ()  # what a tool adds for several nodes
     worker: tuple[str, ...] = ()
@@ -53,6 +54,7 @@ PROGRAMS = (
         "vllm",
         ("vllm", "vllm.entrypoints.openai.api_server"),
         serve=True,
+        port=8000,
         everywhere=True,
         ranks=tuple(word for pair in _TORCH.items() for word in pair),
         worker=("--headless",),
@@ -63,6 +65,7 @@ PROGRAMS = (
         "sglang",
         ("sglang", "sglang.launch_server"),
         serve=True,
+        port=30000,
         ranks=("--dist-init-addr", _MEET, "--nnodes", NODES, "--node-rank", RANK),
         sizes=(("--tp-size", "--tp", "--tensor-parallel-size"), ("--pp-size", "--pp"), ()),
         places={**_API, "--nnodes": NODES, "--node-rank": RANK, "--dist-init-addr": _MEET},
@@ -70,6 +73,7 @@ PROGRAMS = (
     Program(
         "tensorrt-llm",
         ("trtllm-serve",),
+        port=8000,
         sizes=(("--tp_size",), ("--pp_size",), ()),
         model=(),
         places=_API,
@@ -77,6 +81,7 @@ PROGRAMS = (
     Program(
         "llama.cpp",
         ("llama-server",),
+        port=8080,
         served=("--alias", "-a"),
         model=("-hf", "--hf-repo", "-m", "--model", "--models-dir"),
         places=_API,
@@ -85,6 +90,7 @@ PROGRAMS = (
         "tensorfold",
         ("tensorfold",),
         serve=True,
+        port=8080,
         ranks=("--rank", RANK, "--master", HEAD, "--master-port", RENDEZVOUS),
         sizes=(("--tp",), (), ()),
         served=("--name",),
