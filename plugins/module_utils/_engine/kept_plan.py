@@ -226,7 +226,7 @@ def ensure(request: Request, check: bool) -> Told:
     if request.state == "read":
         return _told(request)
     if request.state == "absent":
-        return Told(any([forget(check_mode=check), image.forget(check_mode=check)]))
+        return Told(any([forget(check_mode=check), image.forget(check_mode=check), taken.forget(Machine(), check)]))
     if request.plan is None:
         raise SparkError("there is no engine plan", engine_plan.WHERE, engine_plan.REMEDY)
     if request.state == "restored":

@@ -8,6 +8,7 @@ group. Other services that start at the same time count, too.
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text, meminfo, paths
@@ -34,6 +35,13 @@ def by(unit: str, machine: Machine) -> int:
     """Bytes, 0 where they are not known."""
     before = _noted(machine).get(unit, 0)
     return max(0, before - meminfo.read(machine.root).get("MemAvailable", 0)) if before else 0
+
+
+def forget(machine: Machine, check_mode: bool = False) -> bool:
+    there = os.path.exists(machine.real(NOTED))
+    if there and not check_mode:
+        os.unlink(machine.real(NOTED))
+    return there
 
 
 def _noted(machine: Machine) -> dict[str, int]:

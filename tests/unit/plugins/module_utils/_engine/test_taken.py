@@ -31,8 +31,10 @@ def test_what_a_node_gives_up_for_a_service(tmp_path, memory):
     memory(30)
     taken.note(["another.service"], machine)
     assert taken.by(UNIT, machine) == 80 * GIB
+    assert taken.forget(machine, check_mode=True) and taken.by(UNIT, machine)
     memory(120)  # somebody else has ended meanwhile
     assert taken.by(UNIT, machine) == 0
+    assert taken.forget(machine) and not taken.forget(machine)
 
 
 @pytest.mark.parametrize("damaged", ["[", "[]", '{"sparkmatrix-engine.service": "much"}', '{"x": -1}'])
