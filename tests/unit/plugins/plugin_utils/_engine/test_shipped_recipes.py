@@ -24,6 +24,7 @@ from exploring import EXPLORE
 
 RECIPES = {path.stem: required(*engine_recipe.read(path)) for path in sorted(engine_recipe.SHIPPED.glob("*.yml"))}
 OWN = {name for name, recipe in RECIPES.items() if recipe.engine not in ENGINES}  # with a command of their own
+CONSENT = OWN | {"mimo-v2.6-flash"}  # the other brings code of the model
 NODES = (1, 2, 3, 4, 8)
 INVENTORIES = sorted(path.parent for path in (Path(__file__).resolve().parents[5] / "inventories").glob("*/hosts.yml"))
 ALLOWED = (
@@ -37,6 +38,7 @@ ALLOWED = (
 # Models that came after NVIDIA's image of May 2026: its vLLM has no parser of theirs.
 YOUNGER = {
     "command-a-plus-w4a4",
+    "deepseek-v4.1-flash",
     "laguna-s-2.1-nvfp4",
     "muse-glimmer-30b-nvfp4",
     "qwen3.8-flash-next-nvfp4",
@@ -48,7 +50,7 @@ def hosts(count):
 
 
 def made(name, count, **settings):
-    settings.setdefault("allow", ("command",) if name in OWN else ())
+    settings.setdefault("allow", ("command", "trust-remote-code") if name in CONSENT else ())
     settings.setdefault("requirements", ("vllm==0.33.0", "ray[default]==2.60.0"))
     return plan(RECIPES[name], assumed_facts(hosts(count)), UserSettings(only_print=True, **settings), {})
 
