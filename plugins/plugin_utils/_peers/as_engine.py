@@ -51,6 +51,7 @@ _EXPECTED = frozenset(
         *("nnodes", "node-rank", "master-addr", "master-port", "dist-init-addr", "headless"),
     }
 )
+MAX_DRAFTED, MAX_CONTEXT = 1024, 10**9
 _AROUND = {
     "executor_config": "how their container is started",
     "pre_exec": "what they change in the container before it serves; without it the engine is the released one",
@@ -153,7 +154,7 @@ class _Work:
 
     def _context(self, asked: Any, longest: int) -> int:
         size = memory_options.number(asked)
-        if size and size > 0:
+        if size and 0 < size <= MAX_CONTEXT:
             return int(size)
         if asked is not None and not longest:
             self.out.left_out.append(
@@ -240,8 +241,13 @@ class _Work:
         if not name and method not in WITHIN:
             self.out.left_out.append(f"the draft ({method}): their recipe does not name its model")
             return
+        tokens = memory_options.number(config.get("num_speculative_tokens", 1))
+        if tokens is None or not 1 <= tokens <= MAX_DRAFTED:
+            said = shown("draft", config.get("num_speculative_tokens"))
+            self.out.left_out.append(f"the draft ({method}): it has no number of tokens ({said})")
+            return
         rest = {key: value for key, value in config.items() if key not in {"method", "model", "num_speculative_tokens"}}
-        made: dict[str, Any] = {"method": method, "tokens": int(config.get("num_speculative_tokens") or 1)}
+        made: dict[str, Any] = {"method": method, "tokens": int(tokens)}
         made |= {"model": name} if name else {}
         made |= {"layers": 1} if method == "mtp" else {}
         made |= {"options": rest} if rest else {}

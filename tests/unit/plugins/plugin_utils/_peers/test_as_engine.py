@@ -102,12 +102,19 @@ def test_braces_are_doubled_where_two_open_one(tmp_path, keys, draft, said):
     assert said in "\n".join(made.left_out)
 
 
+def test_a_draft_without_a_number_is_named(tmp_path):
+    command = 'vllm serve a/b --speculative-config \'{{"method":"mtp","num_speculative_tokens":"{none}"}}\''
+    made = translated(tmp_path, DOCKER, command=command, defaults={})
+    assert "draft" not in made.document and "the draft (mtp): it has no number of tokens ({none})" in made.left_out
+
+
 @pytest.mark.parametrize(
     ("asked", "model", "context", "said"),
     [
         ("auto", "Qwen/Qwen3.6-35B-A3B-FP8", 262144, False),
         ("auto", "some/other", 32768, True),
         (-1, "some/other", 32768, True),
+        ("1e999", "some/other", 32768, True),
         ("128k", "some/other", 128000, False),
         ("128K", "some/other", 131072, False),
     ],
