@@ -122,7 +122,7 @@ def test_a_draft_without_a_number_is_named(tmp_path):
 def test_a_context_that_is_no_number(tmp_path, asked, model, context, said):
     made = translated(tmp_path, SPARKRUN, model=model, defaults={**SPARKRUN["defaults"], "max_model_len": asked})
     assert made.document["context"] == context
-    assert any(line.startswith(f"a context of {asked}: ") for line in made.left_out) == said
+    assert any(line.startswith("a context of ") for line in made.left_out) == said
 
 
 def test_a_recipe_without_a_command(tmp_path):
