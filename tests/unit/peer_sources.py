@@ -51,12 +51,12 @@ def facts() -> list[dict[str, Any]]:
     return made
 
 
-def _real(value: Any) -> Any:
+def real(value: Any) -> Any:
     """Words that stand in the facts for what nobody should publish."""
     if isinstance(value, dict):
-        return {key: _real(item) for key, item in value.items()}
+        return {key: real(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_real(item) for item in value]
+        return [real(item) for item in value]
     if not isinstance(value, str):
         return value
     value = value.replace("<secret>", SECRET).replace(_ADDRESS, _HEAD).replace("<user>", "somebody")
@@ -73,7 +73,7 @@ def words(fact: dict[str, Any]) -> list[str]:
     if fact["kind"] == "compose":  # what is not set has its default
         made = [re.sub(r"\$\{\w+:-([^{}]*)\}", r"\1", str(word)) for word in made]
         made = [word for word in made if not re.fullmatch(r"\$\{\w+:\+[^{}]*\}", word)]
-    return [str(word) for word in _real([word.replace("{model}", fact.get("model") or "") for word in map(str, made)])]
+    return [str(word) for word in real([word.replace("{model}", fact.get("model") or "") for word in map(str, made)])]
 
 
 def open_values(fact: dict[str, Any]) -> dict[str, str]:
@@ -111,7 +111,7 @@ def write(fact: dict[str, Any], directory: Path, given: Mapping[str, str]) -> Pa
     return path
 
 
-def _quoted(word: str) -> str:
+def quoted(word: str) -> str:
     if "$" in word:
         return '"' + re.sub(r'(["\\`])', r"\\\1", word) + '"'
     return shlex.quote(word)
@@ -123,8 +123,8 @@ def _yaml(fact: dict[str, Any]) -> str:
 
     def word(text: str, places: list[str]) -> str:
         if places and str(defaults.get(places[0])) == text:
-            return f"{{{places[0]}}}" if _quoted(text) == text else f"'{{{places[0]}}}'"
-        text = _quoted(text)
+            return f"{{{places[0]}}}" if quoted(text) == text else f"'{{{places[0]}}}'"
+        text = quoted(text)
         return text.replace("{", "{{").replace("}", "}}") if doubled or svd else text
 
     made: dict[str, Any] = {"recipe_version": "2" if fact["kind"] == "sparkrun-v2" else "1"}
@@ -148,16 +148,17 @@ def _yaml(fact: dict[str, Any]) -> str:
         made.setdefault("executor_config", {})["volumes"] = fact["mounts"]
     for key, name in (("pre_exec", "pre"), ("post_exec", "post")):
         if fact.get(name):
-            made[key] = [" ".join([one["program"].split("=")[0], *one.get("files", [])]) for one in fact[name]]
+            made[key] = [" ".join([one["program"], *one.get("files", [])]) for one in fact[name]]
+            made[key] = [re.sub(r"^(\S+=\S*) ", r"\1 python3 ", one) for one in made[key]]  # a variable before it
     for key, inner in fact.get("other_keys", {}).items():
         made[key] = dict.fromkeys(inner, "x") if isinstance(inner, list) else inner
     if fact.get("options") or fact.get("program"):
-        first = [_quoted(str(one)) for one in [*fact.get("program", []), *fact.get("positional", [])]]
+        first = [quoted(str(one)) for one in [*fact.get("program", []), *fact.get("positional", [])]]
         lines = [" ".join(first)]
         for name, inline, values, *places in fact.get("options", []):
             given = [word(str(value), places[0] if places else []) for value in values]
-            lines.append(f"  {name}={given[0]}" if inline else " ".join([f"  {_quoted(name)}", *given]))
-        before = [f"{name}={_quoted(value.rstrip(';'))}" for name, value in fact.get("command_variables", {}).items()]
+            lines.append(f"  {name}={given[0]}" if inline else " ".join([f"  {quoted(name)}", *given]))
+        before = [f"{name}={quoted(value.rstrip(';'))}" for name, value in fact.get("command_variables", {}).items()]
         shell = [one for one in fact.get("before_program", []) if one in ("taskset", "mkdir")]
         command = " \\\n".join(lines)
         if "taskset" in shell:
@@ -165,32 +166,32 @@ def _yaml(fact: dict[str, Any]) -> str:
         if "mkdir" in shell:
             command = f"mkdir -p /tmp/x\n{command}"
         made["command"] = f"{' '.join(before)} {command}".strip() + "\n"
-    return yaml.safe_dump(_real(made), sort_keys=False)
+    return yaml.safe_dump(real(made), sort_keys=False)
 
 
 def _shell(fact: dict[str, Any]) -> str:
-    given = [_quoted(word) for word in words(fact)]
+    given = [quoted(word) for word in words(fact)]
     if fact["kind"] == "script":
-        lines = [f"export {name}={_quoted(str(value))}" for name, value in _real(fact.get("environment", {})).items()]
+        lines = [f"export {name}={quoted(str(value))}" for name, value in real(fact.get("environment", {})).items()]
         return "\n".join(["#!/bin/bash", *lines, " ".join(given)]) + "\n"
     made = ["docker run"]
     options = dict(fact.get("container_options", {}))
     entrypoint = options.pop("--entrypoint", None)
     for name, value in options.items():
         if name.startswith("-"):
-            made += [name if value is True else f"{name} {_quoted(str(item))}" for item in
+            made += [name if value is True else f"{name} {quoted(str(item))}" for item in
                      (value if isinstance(value, list) else [value])]  # fmt: skip
     for name, value in fact.get("environment", {}).items():
-        made.append(f"-e {name}" if value == "<from the caller>" else f"-e {_quoted(_real(f'{name}={value}'))}")
-    made += [f"-v {_quoted(_real(mount))}" for mount in fact.get("mounts", [])]
-    made += [f"-p {_quoted(_real(port))}" for port in fact.get("ports", [])]
+        made.append(f"-e {name}" if value == "<from the caller>" else f"-e {quoted(real(f'{name}={value}'))}")
+    made += [f"-v {quoted(real(mount))}" for mount in fact.get("mounts", [])]
+    made += [f"-p {quoted(real(port))}" for port in fact.get("ports", [])]
     if entrypoint is not None:
-        made.append(f"--entrypoint {_quoted(entrypoint)}")
+        made.append(f"--entrypoint {quoted(entrypoint)}")
         if not fact.get("shell") and words(fact)[:1] == [entrypoint]:
             given = given[1:]
-    made.append(_quoted(_real(fact.get("image") or "some/image:1")))
+    made.append(quoted(real(fact.get("image") or "some/image:1")))
     if fact.get("shell"):
-        inner = [_quoted(f"{'exec ' if 'exec' in fact.get('before_program', []) else ''}{' '.join(given)}")]
+        inner = [quoted(f"{'exec ' if 'exec' in fact.get('before_program', []) else ''}{' '.join(given)}")]
         given = ["-c", *inner] if entrypoint else ["bash", "-c", *inner]
     return "#!/bin/bash\n" + " \\\n  ".join([*made, *given]) + "\n"
 
@@ -210,26 +211,26 @@ def _compose(fact: dict[str, Any]) -> str:
     given = words(fact)
     entrypoint = options.get("entrypoint") or []
     if fact.get("shell"):
-        text = " ".join(_quoted(word).replace("$(", "$$(") for word in given)
+        text = " ".join(quoted(word).replace("$(", "$$(") for word in given)
         service["command"] = [text] if entrypoint else ["bash", "-lc", text]
     elif given:
         given = given[len(entrypoint) :] if entrypoint and given[: len(entrypoint)] == entrypoint else given
         given = given[1:] if entrypoint and entrypoint[-1:] == given[:1] else given
         service["command"] = [word.replace("$(", "$$(") for word in given]
-    return yaml.safe_dump({"services": {"engine": _real(service)}}, sort_keys=False)
+    return yaml.safe_dump({"services": {"engine": real(service)}}, sort_keys=False)
 
 
 def _env(fact: dict[str, Any]) -> str:
-    settings = _real(fact.get("settings", {}))
-    lines = [f"{name}={_quoted(str(value))}" for name, value in settings.items()]
+    settings = real(fact.get("settings", {}))
+    lines = [f"{name}={quoted(str(value))}" for name, value in settings.items()]
     if not fact.get("arrays"):
-        lines += [f"{name}={_quoted(str(value))}" for name, value in _real(fact.get("environment", {})).items()]
+        lines += [f"{name}={quoted(str(value))}" for name, value in real(fact.get("environment", {})).items()]
     if "SERVE_ARGS" in fact.get("arrays", []):
-        given = [_quoted(word) for word in words({"kind": "", "options": fact.get("options", [])})]
+        given = [quoted(word) for word in words({"kind": "", "options": fact.get("options", [])})]
         lines.append(f"SERVE_ARGS=( {' '.join(given)} )")
-        pairs = [_quoted(f"{name}={value}") for name, value in _real(fact.get("environment", {})).items()]
+        pairs = [quoted(f"{name}={value}") for name, value in real(fact.get("environment", {})).items()]
         lines.append(f"ENV_EXTRA=( {' '.join(pairs)} )")
-        lines.append(f"MODS=( {' '.join(map(_quoted, fact.get('mods', [])))} )")
+        lines.append(f"MODS=( {' '.join(map(quoted, fact.get('mods', [])))} )")
     return "\n".join(lines) + "\n"
 
 
@@ -322,7 +323,7 @@ class Taken:
         if self.fact["kind"] == "script":
             return
         environment, said = self.document.get("environment", {}), self.said
-        for name, value in _real(self.fact.get("environment", {})).items():
+        for name, value in real(self.fact.get("environment", {})).items():
             same = str(environment.get(name)) == str(value) or name in self.text
             if not same and not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", said):
                 yield f"variable {name}"
@@ -335,7 +336,7 @@ class Taken:
                 if environment[name] != shown and _HEAD not in shown:
                     yield f"variable {name}: {value!r} is {environment[name]!r}"
         targets = [one["target"] for one in self.document.get("mounts", [])]
-        for mount in _real(self.fact.get("mounts", [])):
+        for mount in real(self.fact.get("mounts", [])):
             target = re.sub(r":(?:ro|rw|z)\b.*$", "", mount).rpartition(":")[2]
             if target not in targets and mount not in said and target not in said:
                 yield f"mount {mount}"

@@ -56,3 +56,18 @@ def test_what_is_refused_says_why(taken):
     starts_nothing = [one.reason for one in taken if not one.starts]
     known = ("names no model", "starts nothing", "which model it serves", "cannot be read")
     assert [reason for reason in starts_nothing if not any(words in reason for words in known)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("aidendle94-recipe", "it has no command to translate, and starts nothing that is known"),
+        ("coolbho3k-start-server", "names no model to serve"),
+        ("eugr-flux2-dev-torchao-nvfp4", "it serves images"),
+        ("taussoe-recipe", "names no model to serve"),
+    ],
+)
+def test_what_nobody_here_can_serve_is_refused_for_that(taken, name, reason):
+    """A summary, a program that has the command in it, and images; one that a comment cuts off is taken, and said
+    (test_as_command)."""
+    assert [reason in one.reason for one in taken if one.fact["id"] == name] == [True]

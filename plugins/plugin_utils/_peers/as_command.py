@@ -21,6 +21,7 @@ HEALTH = "/health"
 _RANKED = re.compile("@(?:rank|nodes|head)@")
 MODELS = UserSettings().hf_home
 _MODEL_OPTIONS = ("--model", "--model-path", "-m", "-hf", "--hf-repo", "--models-dir")
+_PICTURES = re.compile(r"\bflux\b|stable-diffusion|\bsdxl|-image\b|hunyuan-?(?:image|video)|\bwan-?2", re.IGNORECASE)
 _MODEL_VARIABLES = ("MODEL", "MODEL_ID", "MODEL_NAME", "MODEL_PATH", "HF_MODEL")
 
 
@@ -58,6 +59,9 @@ def made(peer: PeerRecipe) -> dict[str, Any]:
     if peer.description:
         document["description"] = peer.description
     document["model"] = _model(peer, engine, rest)
+    if engine is None and _PICTURES.search(document["model"]):
+        found = f"it serves images ({document['model']}): a start here is over when an answer in text has come"
+        raise SparkError(found, peer.where, "Start it with their own tool, on a machine that serves nothing else")
     revision = peer.revision or placement.value_of(rest, ("--revision",))
     if revision and "$" not in revision:
         document["revision"] = revision

