@@ -136,7 +136,7 @@ def test_recipes_are_listed_for_an_inventory_or_a_number(tmp_path, by_number):
     lines = done.stdout.splitlines()
     (heading,) = [line for line in lines if line.split()[:2] == ["Name", "For"]]
     (found,) = [line for line in lines if line.split()[:1] == ["minimax-m2.7-awq"]]
-    assert heading.index("Context") == found.index("2 x 64k")
+    assert heading.index("Requests") == found.index("2 x 64k")
 
 
 @FULL
