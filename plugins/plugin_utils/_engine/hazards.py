@@ -17,7 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
 
 ERROR, WARNING, NOTE = "error", "warning", "note"  # refused, warned of, and said in the plan
-# A fact of a plan (:func:`_engine.job.facts`), and a pattern of all of its text or the number that it reaches.
+# A fact of a plan (:func:`_engine.job.facts_of`), and a pattern of all of its text or the number that it reaches.
 Facts = Mapping[str, str | int]
 
 

@@ -29,7 +29,7 @@ def plan(hosts, check=False, **variables):
 
 
 def test_from_this_runs_fabric_and_preflight():
-    node = {"node": {"memory": {"total": 119 * 1024**3}}}
+    node = {"node": {"memory": {"total": 121 * 1024**3}}}
     result = plan({f"spark{rank + 1}": {"spark_fabric": fact(rank, 2), "spark_node_info": node} for rank in range(2)})
     assert not result.get("failed")
     assert not result["changed"]
