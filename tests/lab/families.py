@@ -311,8 +311,8 @@ FAMILIES = {
     "qwen3-reranker": Family("qwen3", score, ("qwen3-reranker",)),
     "qwen3-vl-reranker": Family("qwen3-vl", score_of_pictures, ("qwen3-vl-reranker",)),
 }
-# Not tried: served by SGLang or by a command of their own, for which the lab has a stand-in; and families of autumn 2026,
-# of which no tiny model has been made.
+# Not tried: served by SGLang or by a command of their own, for which the lab has a stand-in; and families of autumn
+# 2026, of which no tiny model has been made.
 NOT_TRIED = (
     *("minimax-m3", "inkling", "glm-5.3-flash", "deepseek-v4-flash-dspark", "qwen3.8-flash-next-b12x"),
     *("deepseek-v4", "qwen3.8-flash-next", "mimo-v2.6", "laguna", "mistral-small-4", "hy3", "step-3.7", "command-a"),
