@@ -30,7 +30,7 @@ sys.path[:0] = [str(ROOT / "tests/lab"), str(ROOT / "tests/unit"), str(ROOT / "c
 
 import cluster
 import peer_sources
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers import as_command
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers import as_command, placement
 from cluster import LabError
 from test_own_command import ALLOWED, BEHIND
 from test_services import nothing, status
@@ -183,7 +183,7 @@ class Peers(Cluster):
     @staticmethod
     def _needs_entrypoint(peer: Peer) -> bool:
         """Its words are those behind the image's own program."""
-        return bool(peer.document.get("entrypoint")) and not peer.fact.get("program")
+        return bool(peer.document.get("entrypoint")) and placement.program(peer.taken.argv())[0] is None
 
     def paths(self) -> Iterator[str]:
         for peer in self.peers:
@@ -292,19 +292,23 @@ def round_of(here: Peers, number: int, peers: Sequence[Peer]) -> dict[str, Any]:
         compare(here, peer)
         answers(here, peer, alone)
         peer.result |= {"nodes": len(peer.nodes), "start_s": round(run.seconds)}
-    names = {peer.id: "" if alone else peer.entry["name"] for peer in peers}
-    before = {peer.id: len(status(here, HEAD, names[peer.id])["history"]) for peer in peers}
+
+    def now(peer: Peer) -> dict[str, Any]:
+        return here.status() if alone else status(here, HEAD, peer.entry["name"])
+
+    before = {peer.id: len(now(peer)["history"]) for peer in peers}
     began = time.monotonic()
     for peer in peers:
-        here.node(peer.nodes[-1], f"sudo docker kill sparkmatrix-engine{'-' * (not alone)}{names[peer.id]}")
+        unit = "sparkmatrix-engine" if alone else f"sparkmatrix-engine-{peer.entry['name']}"
+        here.node(peer.nodes[-1], f"sudo docker kill {unit}")
     left = list(peers)
     while left:
         for peer in list(left):
-            found = status(here, HEAD, names[peer.id])
+            found = now(peer)
             if len(found["history"]) > before[peer.id] and found["serving"]:
                 peer.result["back_s"] = round(time.monotonic() - began)
                 left.remove(peer)
-        if time.monotonic() - began > BACK_S:
+        if left and time.monotonic() - began > BACK_S:
             raise LabError(f"{', '.join(peer.id for peer in left)} did not come back: {json.dumps(found)[-800:]}")
         time.sleep(0.5)
     for peer in peers:
