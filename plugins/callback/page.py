@@ -136,8 +136,7 @@ class CallbackModule(CallbackBase):
         given = context.CLIARGS.get("inventory") or ()
         self._commands = commands.typed(given, ask_sudo=bool(context.CLIARGS.get("become_ask_pass")))
         check, verbose = bool(context.CLIARGS.get("check")), self._display.verbosity > 0
-        words = [str(word).partition("=") for word in context.CLIARGS.get("extra_vars") or ()]
-        model = next((value for key, _is, value in words if key == "engine_recipe"), "")
+        model = page.asked(map(str, context.CLIARGS.get("extra_vars") or ()))
         goes_on = verbs.GOES_ON in os.environ
         self._page = page.Page(check, verbose, name, self._commands.by_verbs, goes_on, model)
         self._sinks, self._log_name, self._ended, self._quit = [], "", False, threading.Event()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import consent, option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.expected_speed import PROMPT
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import INTO_SWAP
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import KINDS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
@@ -22,11 +24,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_s
 USES = {"generate": "chat", "embed": "vectors", "rank": "ranking"}
 SPECIAL = {"coding": "for coding", "speech": "speech to text"}
 SEVERAL = 8  # users
-HEADINGS = ("Name", "For", "1 user", f"{SEVERAL} users", "Requests", "First", "GB")  # with the longest name 77 signs
+HEADINGS = ("Name", "For", "1 user", f"{SEVERAL} users", "Requests", "Wait", "GB")  # with the longest name 77 signs
 LEGEND = (
     f"1 user, {SEVERAL} users: tokens per second of all of them; ~: estimated, else reported.",
-    "Requests: so many of so many tokens (k: 1024) fit at once. First: seconds until",
-    "the first token of a long prompt (estimate). GB: to download. ?: not said.",
+    "Requests: so many of so many tokens (k: 1024) fit at once.",
+    f"Wait: seconds until the first token after {PROMPT} tokens of prompt (estimate).",
+    "GB: to download. Empty or ?: not known.",
 )
 
 
@@ -38,6 +41,7 @@ class Entry:
     verdict: str
     spare_gib: float
     expected: Expectation
+    consent: bool  # is asked for, since it brings code of others
 
     @property
     def use(self) -> str:
@@ -100,6 +104,7 @@ class Entry:
             f"memory of each Spark: {self.verdict}, {self.spare_gib:.0f} GiB to spare"
             if self.recipe.own is None
             else "memory of each Spark: not known before its first start (its own image and command)",
+            *(["it brings code of others: its plan asks for your consent"] if self.consent else []),
             *(["its licence has to be accepted on Hugging Face before"] if recipe.gated else []),
             *(
                 f"{item.tokens_per_second:g} tokens/s with {KINDS[item.engine].label}, {item.streams} stream(s),"
@@ -121,7 +126,7 @@ def table(entries: Sequence[Entry]) -> list[str]:
     """Headings and a line for each, in columns as wide as they have to be."""
     rows = [HEADINGS, *(entry.cells for entry in entries)]
     widths = [max(map(len, column)) for column in zip(*rows)]
-    right = {HEADINGS.index(name) for name in ("1 user", f"{SEVERAL} users", "First", "GB")}
+    right = {HEADINGS.index(name) for name in ("1 user", f"{SEVERAL} users", "Wait", "GB")}
     return [
         "  ".join(
             cell.rjust(width) if number in right else cell.ljust(width)
@@ -134,6 +139,7 @@ def table(entries: Sequence[Entry]) -> list[str]:
 def notes(entries: Sequence[Entry]) -> list[str]:
     """What few of them have, so that it needs no column."""
     found = {
+        "Brings code of others, and its plan asks for your consent": [e.recipe.name for e in entries if e.consent],
         "Memory is tight": [entry.recipe.name for entry in entries if entry.verdict == "tight"],
         "A licence has to be accepted on Hugging Face before": [e.recipe.name for e in entries if e.recipe.gated],
     }
@@ -157,17 +163,19 @@ def fitting(paths: Sequence[str], nodes: int, launch: str = "auto") -> tuple[lis
         f"{package}=={option_tables.versions(name)[-1]}"
         for package, name in (("vllm", "vllm"), ("sglang", "sglang"), ("ray[default]", "ray"))
     ]
-    settings = UserSettings(only_print=True, requirements=requirements, launch=launch, allow=(consent.COMMAND,))
+    settings = UserSettings(only_print=True, requirements=requirements, launch=launch)
+    allowing = replace(settings, allow=tuple(sorted(consent.words() - {INTO_SWAP})))
     entries, findings = [], []
     for recipe, problems in recipes(paths):
         findings += problems
         if recipe is None or recipe.device != "gpu":
             continue
-        plans = engine_plan.plan(recipe, facts, settings, {}).plans
+        unasked = engine_plan.plan(recipe, facts, settings, {}).plans
+        plans = unasked or engine_plan.plan(recipe, facts, allowing, {}).plans
         if plans:
             (service,) = plans["spark1"].here
             memory = service.memory
             spare = (memory.kv_available - memory.kv_needed) / 1024**3
-            entries.append(Entry(recipe, memory.verdict, spare, service.expectation))
+            entries.append(Entry(recipe, memory.verdict, spare, service.expectation, not unasked))
     entries.sort(key=lambda entry: (entry.recipe.task != "generate", -entry.expected.at(1, entry.recipe.engine)[0]))
     return entries, findings

@@ -151,9 +151,12 @@ def _facts(asked: Asked) -> list[Finding]:
 def _number_of_nodes(asked: Asked) -> Iterator[Finding]:
     recipe, count = asked.recipe, len(asked.facts)
     if count and not recipe.min_nodes <= count <= recipe.max_nodes:
+        several = f"{recipe.min_nodes} to {recipe.max_nodes} nodes"
+        exact = f"{recipe.max_nodes} node{'' if recipe.max_nodes == 1 else 's'}"
         yield Finding(
             asked.names["recipe"],
-            f"{recipe.name} is for {recipe.min_nodes} to {recipe.max_nodes} nodes, and there are {count}",
+            f"{recipe.name} is for {exact if recipe.min_nodes == recipe.max_nodes else several}, and there"
+            f" {'is' if count == 1 else 'are'} {count}",
             "Choose another recipe; playbooks/recipes.yml says which fit your machines",
         )
 
@@ -364,11 +367,14 @@ def _dangers(job: Job) -> Iterator[Finding]:
         if danger.place == "environment" and looks_secret(danger.word, job.environment[danger.word]):
             continue  # refused by _environment, whatever is allowed
         if not consent.granted(danger.word, job.settings.allow):
+            allow = job.names["allow"]
+            line = f" (in a command line: -e {allow}={danger.word})" if allow == "engine_allow" else ""
             away = f"; {job.names[danger.place]} can take it away" if danger.place else ""
+            brings = ". It brings:" * bool(danger.brings) + "".join(f"\n     - {part}" for part in danger.brings)
             yield Finding(
                 job.where,
                 f"it sets {danger.word}, which {danger.why}",
-                f"If you trust whoever wrote it, set {job.names['allow']}: [{danger.word}]{away}",
+                f"If you trust whoever wrote it, set {allow}: [{danger.word}]{line}{away}{brings}",
             )
 
 
@@ -479,7 +485,8 @@ def _has_tokens(version: str) -> bool:
 
 
 def _no_use_for_ray(job: Job) -> Iterator[Finding]:
-    if job.several and job.settings.launch == "ray" and job.backend != "ray":
+    # A command of its own says itself how its ranks meet: nothing that was asked for is missing.
+    if job.several and job.settings.launch == "ray" and job.backend != "ray" and not job.engine.opaque:
         why = job.engine.no_ray(job.replicas_of_one, job.image)
         yield Finding(job.names["launch"], f"{why}, so ray is not used", "Set it to auto")
 

@@ -76,6 +76,7 @@ class Danger:
     word: str  # that allows it
     why: str
     place: str  # where the user can take it away; empty where nowhere
+    brings: tuple[str, ...] = ()  # each for a line of its own
 
 
 @dataclass(frozen=True)
@@ -134,8 +135,9 @@ def dangers(job: Job) -> Iterator[Danger]:
     if job.engine.opaque:
         yield Danger(
             COMMAND,
-            f"runs as root of a container on each of its nodes, and nothing of it is checked: {brought(job)}",
+            "runs as root of a container on each of its nodes, and nothing of it is checked",
             "",
+            tuple(brought(job)),
         )
         return
     for name, value in sorted(_own_options(job).items()):
@@ -147,8 +149,8 @@ def dangers(job: Job) -> Iterator[Danger]:
             yield Danger(name, why, "environment")
 
 
-def brought(job: Job) -> str:
-    """All of a recipe with a command of its own, of which each part is somebody's code."""
+def brought(job: Job) -> list[str]:
+    """All of a recipe with a command of its own, of which each part is somebody's code; each of one line."""
     recipe, build, own = job.recipe, job.build, job.recipe.own
     image = f"image {job.image}"
     if build:
@@ -160,14 +162,13 @@ def brought(job: Job) -> str:
         else []
     )
     files = [f"{item.path} ({item.why})" for item in host_files(job)]
-    return "; ".join(
-        [
-            image,
-            *ran,
-            f"variables {', '.join(sorted(recipe.environment))}" if recipe.environment else "no variables",
-            f"host files {', '.join(files)}" if files else "no host files",
-        ]
-    )
+    parts = [
+        image,
+        *ran,
+        f"variables {', '.join(sorted(recipe.environment))}" if recipe.environment else "no variables",
+        f"host files {', '.join(files)}" if files else "no host files",
+    ]
+    return [" ".join(part.split()) for part in parts]
 
 
 def _shown(command: OwnCommand) -> str:

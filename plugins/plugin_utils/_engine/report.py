@@ -169,7 +169,8 @@ def brings(job: Job) -> str:
     own_image = job.image and job.image == settings.image
     packages = job.runtime == "venv" and settings.requirements
     if job.engine.opaque:
-        return f"This recipe brings: {consent.brought(job)}; with your consent {consent.COMMAND}"
+        own = "".join(f"\n  - {part}" for part in consent.brought(job))
+        return f"This recipe brings, with your consent {consent.COMMAND}:{own}"
     files = [f"{item.path} ({item.why})" for item in consent.host_files(job)]
     asked = [f"{address} ({name})" for address, name in consent.addresses(job)]
     allowed = [f"{danger.word} ({danger.why})" for danger in consent.dangers(job)]
@@ -196,7 +197,7 @@ def summary(job: Job, plans: Mapping[str, NodePlan]) -> list[str]:
         lines += [_takes(job, head), *([] if job.settings.instance else [CHANGES])]
     lines.append(f"Endpoint: {engine.endpoint} on {head.host}, model name {engine.served_model_name}")
     if brought != NOTHING or job.settings.details:
-        lines.append(brought)
+        lines += brought.splitlines()
     lines += [f"Known problem: {hazard}" for hazard in [*_compiled(job, engine.env), *known_problems(job)]]
     if head.not_pinned:
         lines.append(f"Not pinned: {', '.join(head.not_pinned)} (docs/recipes.md, Pinned revisions)")

@@ -11,6 +11,7 @@ import difflib
 import itertools
 import json
 import re
+import shlex
 import sys
 import textwrap
 import time
@@ -49,7 +50,8 @@ WITHOUT = {
 _WORD = r"""(?:'[^']*'|"[^"]*"|[^\s'"])+"""
 _PROGRAM = r"(?:uvx |pipx run )?(?:\S*/)?(?:curl|ssh|sudo|sparkmatrix|ansible-playbook)"
 _COMMAND = rf"{_PROGRAM} (?:(?!\(){_WORD}(?<![;,.:]) )*(?!\(){_WORD}"
-_OTHERS = rf"'{_PROGRAM} [^']+'|--?\w[\w-]*(?:[ =]{_WORD})?|\w+: \{{[^{{}}]*\}}"
+_VALUE = r"""(?:(?:[^\s'"]*=)?(?:'[^']*'|"[^"]*")|[^\s'"]+)"""  # of an option; a quote may end behind it
+_OTHERS = rf"'{_PROGRAM} [^']+'|--?\w[\w-]*(?:[ =]{_VALUE})?|\w+: \{{[^{{}}]*\}}"
 COPIED = re.compile(rf"(?<![^\s(])(?:{_COMMAND}|{_OTHERS})|\S*\$\(.*")
 REMARK = re.compile(r"(?<=  )\(.*\)$")
 LABEL = re.compile(r"(?=\S.{8,9}(?<= )(?=\S))\S(?: ?\S)* {2,}")  # of a line in columns: "changed   "
@@ -402,6 +404,17 @@ def message(text: str, who: str = "") -> list[Line]:
     if len(lines) == 1:
         return [Line(f"  {who}: {lines[0]}", fold=True)]
     return [Line(f"  {who}:"), *(Line(f"    {line}".rstrip(), fold=True) for line in lines)]
+
+
+def asked(extra: Iterable[str]) -> str:
+    """The model of a plan, and what a start needs as the plan had it: consent, a context. ``extra``: as typed."""
+    given = {name: text for name, is_one, text in (word.partition("=") for word in extra) if is_one}
+    kept = [
+        f"-e {shlex.quote(f'{name}={text}')}"
+        for name, text in given.items()
+        if name.startswith("engine_") and name not in {"engine_recipe", "engine_plan_details"}
+    ]
+    return " ".join([*filter(None, [given.get("engine_recipe")]), *kept])
 
 
 def folded(text: str, width: int) -> list[str]:

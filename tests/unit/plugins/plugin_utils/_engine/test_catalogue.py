@@ -30,8 +30,8 @@ def test_its_look():
     made = listed(1, "coding")
     assert made["lines"][:3] == [
         "2 recipe(s) fit 1 Spark(s), the fastest for one user first.",
-        "Name                   For     1 user  8 users  Requests  First  GB",
-        "qwen3-coder-next-int4  coding      71      235  4 x 128k    1.7  46",
+        "Name                   For     1 user  8 users  Requests  Wait  GB",
+        "qwen3-coder-next-int4  coding      71      235  4 x 128k   1.7  46",
     ]
     details = made["lines"][made["lines"].index("qwen3-coder-next-fp8:") :]
     assert "  - 60.5 tokens/s with SGLang, 1 stream(s), 2 Spark(s): Spark Arena, spring 2026" in details
@@ -62,6 +62,12 @@ def test_a_recipe_with_a_command_of_its_own_is_listed(tmp_path):
     made = listed(2, "fast some", paths=[str(tmp_path)])
     assert row(made, "fast").split() == ["fast", "chat", "?", "?"]
     assert "not known before its first start" in " ".join(made["lines"])
+    assert "Brings code of others, and its plan asks for your consent: fast." in made["lines"]
+
+
+def test_a_recipe_that_asks_for_consent_is_listed_with_that():
+    (note,) = [line for line in listed(2)["lines"] if line.startswith("Brings code of others")]
+    assert "mimo-v2.6-flash" in note and "glm-5.3-flash-exl3" in note and "gpt-oss" not in note
 
 
 @pytest.mark.parametrize(

@@ -223,7 +223,7 @@ def test_files_that_a_recipe_may_take():
     values = {"model": "/srv/models/a", "patches": [{"source": "/opt/sparkmatrix/models/fix.py", **PATCH}]}
     directories = ("/srv/models", "/opt/sparkmatrix/models/")
     (finding,) = errors(planned({**IMAGE, **values}, mount_directories=directories))
-    assert finding.remedy.endswith("engine_allow: [patches]")
+    assert finding.remedy.endswith("engine_allow: [patches] (in a command line: -e engine_allow=patches)")
     result = planned({**IMAGE, **values}, mount_directories=directories, allow=("patches",))
     assert result.plans, result.findings
     files = "/srv/models/a (the model), /opt/sparkmatrix/models/fix.py (a fix)"

@@ -92,8 +92,14 @@ def test_it_needs_the_users_word_and_says_all_that_it_brings():
         "host files /opt/sparkmatrix/models/x/@rank@ (tables)",
     ):
         assert part in said(result)
-    (line,) = [line for line in planned().summary if line.startswith("This recipe brings")]
-    assert line.endswith("with your consent command")
+    refused = said(result).splitlines()
+    assert "     - an image built from" in said(result) and refused[0].endswith("-e engine_allow=command). It brings:")
+    summary = planned().summary
+    place = summary.index("This recipe brings, with your consent command:")
+    assert summary[place + 2].startswith("  - the command serve @model@"), "each part on a line of its own"
+    words = ["sh", "-c", "serve\n     - no host files"]
+    forged = planned(settings={"allow": ()}, command={"words": words}, worker=None)
+    assert "\n     - no host files" not in said(forged), "no line that a recipe writes itself"
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,9 @@ def test_the_end_says_what_comes_next():
     )
     (checked,) = [one for one in Page(playbook="preflight", by_verbs=True).end({}, False, "") if "Next" in one.text]
     assert checked.text == "Next: ansible-playbook site.yml"
+    typed = ["engine_recipe=a b", "engine_plan_details=true", "engine_allow=command", "x=1", '{"engine_y": 1}']
+    assert page.asked(typed[1:]) == "-e engine_allow=command" and page.asked([]) == ""
+    assert page.asked(typed) == "a b -e engine_allow=command", "a start needs the consent, too"
     planned = Page(playbook="plan", by_verbs=True, model="qwen3-8b").end({}, False, "")
     assert next(line.text for line in planned) == "Next: ansible-playbook site.yml qwen3-8b"
     assert shown(Page().end({}, True, "", early=True)) == [
