@@ -26,6 +26,7 @@ _MOD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _MODS = "workspace/mods"  # in the image, where spark-vllm-docker has them
 _RUN = "run.sh"
 _MAX_MODS = 1024 * 1024  # bytes of all of their files
+_MAX_DOCKERFILE = 256 * 1024
 _ARG = re.compile(r"^[ \t]*ARG[ \t]+(.+)", re.MULTILINE | re.IGNORECASE)
 # Docker takes these in every build (docs.docker.com, predefined ARGs).
 _PREDEFINED = re.compile(
@@ -87,10 +88,18 @@ def files(build: Build) -> dict[str, str]:
             raise SparkError(
                 f"the mod {path} has a name that is no plain word, or that of another one", "build", "Rename it"
             )
+        inside = directory.resolve()
         for file in sorted(one for one in directory.rglob("*") if one.is_file()):
+            if not file.resolve().is_relative_to(inside):
+                raise SparkError(
+                    f"{file} of the mod {path} leads to {file.resolve()}, which is not in the mod, and the image would"
+                    " have what is there",
+                    "build",
+                    "Copy into the mod what it needs",
+                )
             try:
-                text = file.read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError) as exc:
+                text = _text(file, _MAX_MODS)
+            except (OSError, ValueError) as exc:
                 raise SparkError(
                     f"{file} of the mod {path} is no text that can be read ({exc})",
                     "build",
@@ -102,6 +111,17 @@ def files(build: Build) -> dict[str, str]:
     return found
 
 
+def _text(path: Path, most: int) -> str:
+    """Of a file; what has no end, or waits for somebody to write, is none."""
+    if not path.is_file() and path.exists():
+        raise ValueError("it is no file")
+    with path.open(encoding="utf-8") as opened:
+        text = opened.read(most + 1)
+    if len(text) > most:
+        raise ValueError(f"it has more than {most} characters")
+    return text
+
+
 def _named(path: str) -> str:
     return Path(path).expanduser().name
 
@@ -110,8 +130,8 @@ def _dockerfile(build: Build) -> str:
     shipped = "/" not in build.dockerfile
     path = SHIPPED / f"{build.dockerfile}{_ENDS}" if shipped else Path(build.dockerfile).expanduser()
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as exc:
+        return _text(path, _MAX_DOCKERFILE)
+    except (OSError, ValueError) as exc:
         there = ", ".join(sorted(one.name[: -len(_ENDS)] for one in SHIPPED.glob(f"*{_ENDS}")))
         raise SparkError(
             f"there is no Dockerfile {build.dockerfile} ({exc})",

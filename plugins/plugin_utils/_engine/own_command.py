@@ -115,7 +115,7 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 
 
 _ASSIGNED = re.compile(r"(?:^|[\s;&(])(?:export\s+)?([A-Za-z_]\w*)=(\S+)")
-_OPTION = re.compile(r"--([A-Za-z][\w-]*)(?:=|\s+)([^\s-]\S*)")
+_OPTION = re.compile(r"(?<![\w-])--([A-Za-z][\w-]*)(?:=|\s+)([^\s-]\S*)")
 
 
 def secrets(texts: Iterable[str]) -> Iterator[str]:

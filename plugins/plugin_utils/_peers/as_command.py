@@ -111,7 +111,8 @@ def made(peer: PeerRecipe) -> dict[str, Any]:
         document["health"] = peer.health
     port = _port(peer, engine)
     document |= {"port": port} if port else {}
-    if missing := [name for name in peer.missing if re.search(rf"\$\{{?{re.escape(name)}(?!\w)", printed(document))]:
+    said = printed(document) if peer.missing else ""
+    if missing := [name for name in peer.missing if re.search(rf"\$\{{?{re.escape(name)}(?!\w)", said)]:
         for name in missing:
             peer.lose(f"${name}", "the file gives it no value", "write the value where it stands in the recipe")
         document["hazards"] = [f"no value yet for {', '.join(missing)}: write it where the name stands"]

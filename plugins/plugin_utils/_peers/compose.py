@@ -15,6 +15,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers import 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers.facts import (
     WHERE,
     PeerRecipe,
+    secret,
     shown,
     texts,
     value_text,
@@ -34,10 +35,16 @@ def read(
     values = {**placement.VARIABLES, **own}
     name, service = _service(document["services"], path, wanted)
     missing: list[str] = []
+    size = 0
 
     def put(value: Any) -> Any:
+        nonlocal size
         if isinstance(value, str):
-            return shell.expand(value, values, missing, path, dollars=True)
+            text = shell.expand(value, values, missing, path, dollars=True)
+            size += len(text)
+            if size > shell.MAX_ALL or len(missing) > shell.MAX_MISSING:
+                raise SparkError("with its variables it is too long", path, "Shorten it")
+            return text
         if isinstance(value, Mapping):
             return {key: put(item) for key, item in value.items()}
         return [put(item) for item in value] if isinstance(value, list) else value
@@ -125,7 +132,11 @@ def _build(peer: PeerRecipe, given: Any, base: Path) -> None:
         arguments = dict(str(item).partition("=")[::2] for item in arguments)
     if file.is_file() and file.resolve().is_relative_to(base.resolve()):
         peer.dockerfile = str(file.resolve())
-        peer.build_arguments = {str(key): value_text(value) for key, value in arguments.items()}
+        for key, value in arguments.items():
+            if secret(str(key), value_text(value)):
+                peer.secret(str(key))
+            else:
+                peer.build_arguments[str(key)] = value_text(value)
         peer.lose(
             f"build context {context}",
             "only the Dockerfile goes to the nodes, no file beside it",

@@ -65,7 +65,7 @@ _REASONS = {
 }
 _CACHES = re.compile(r"/(?:\.cache/|cache/)?huggingface/?|/hf[-_]cache/?|/\.cache/huggingface/hub/?")
 _OTHER = "their container has it, and no container of this collection does"
-_PATH = re.compile(r"(?:localhost|127\.0\.0\.1|\[::1\])[^\s/\"']*(/[A-Za-z0-9/_.-]*)")
+_PATH = re.compile(r"(?:localhost|127\.0\.0\.1|\[::1\])[^\s/\"']{0,80}(/[A-Za-z0-9/_.-]*)")
 MAX_VARIABLES = 2000
 
 
@@ -104,7 +104,7 @@ def health(peer: PeerRecipe, value: Any) -> None:
 
 def mount(peer: PeerRecipe, text: str) -> None:
     """``source:target[:options]``."""
-    parts = re.split(r":(?![-+?=])(?![^{]*\})", text)
+    parts = re.split(r":(?![-+?=])(?![^{}]{0,400}\})", text)
     source, target = parts[0], parts[1] if len(parts) > 1 else parts[0]
     put_mount(peer, source, target, "ro" in ",".join(parts[2:]).split(","), text)
 
@@ -157,7 +157,7 @@ def lines(text: str) -> dict[str, str]:
         if value[:1] in ("'", '"') and value[0] in value[1:]:
             value = value[1 : value.index(value[0], 1)]
         else:
-            value = re.sub(r"\s+#.*", "", value)
+            value = re.sub(r"(?<!\s)\s+#.*", "", value)
         made[name.strip()] = value
     return made
 

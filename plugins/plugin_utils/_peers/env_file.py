@@ -20,7 +20,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers.facts i
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers.spark_vllm_docker import put_mod
 
 FORMAT = "environment file"
-MAX_DEEP = 3
+MAX_FILES = 10
+MAX_NAMES = 100
 _ARGUMENTS = re.compile(r"(?:SERVE|ENGINE|EXTRA|(?:EXTRA_)?(?:VLLM|SGLANG))(?:_EXTRA)?_ARGS")
 _VARIABLES = re.compile(r"ENV_EXTRA|(?:CONTAINER|ENGINE|EXTRA)_ENV|(?:PROFILE_)?ENV_VARS")
 _CONTAINER = re.compile(r"(?:EXTRA_)?DOCKER_(?:RUN_)?ARGS")
@@ -59,15 +60,17 @@ def read(text: str, path: str) -> PeerRecipe:
     return _by_names(assigned(text, Path(path)), path)
 
 
-def assigned(text: str, place: Path, deep: int = 0) -> shell.Script:
-    """The file, behind those that it includes."""
-    included = re.findall(r"(?m)^\s*(?:\.|source)\s+[\"']?(?:\$\{?\w+\}?/|\$\([^)]*\)/)?([\w./-]+)", text)
+def assigned(text: str, place: Path, seen: set[Path] | None = None) -> shell.Script:
+    """The file, behind those that it includes, each of them once."""
+    seen = set() if seen is None else seen
+    seen.add(place.resolve())
+    included = re.findall(r"(?m)^[ \t]*(?:\.|source)[ \t]+[\"']?(?:\$\{?\w+\}?/|\$\([^)\n]*\)/)?([\w./-]+)", text)
     before = shell.Script()
-    for name in included:
+    for name in list(dict.fromkeys(included))[:MAX_NAMES]:
         for base in (place.parent, place.parent.parent):
-            other = base / name
-            if deep < MAX_DEEP and other.is_file() and other.resolve().is_relative_to(base.resolve()):
-                found = assigned(file_text(other), other, deep + 1)
+            other = (base / name).resolve()
+            if len(seen) < MAX_FILES and other not in seen and other.is_file() and other.is_relative_to(base.resolve()):
+                found = assigned(file_text(other), other, seen)
                 before.values.update(found.values)
                 before.arrays.update(found.arrays)
                 break

@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,21 @@ class PeerRecipe:
                 if "key" in name.lower()
                 else "use a variable that names a file, such as HF_TOKEN_PATH",
             )
+
+
+def put(pattern: re.Pattern[str], by: Callable[[re.Match[str]], str], text: str, room: int = MAX_TEXT) -> str:
+    """``pattern.sub``, which a few lines could make endless."""
+    size = len(text)
+
+    def counted(match: re.Match[str]) -> str:
+        nonlocal size
+        value = by(match)
+        size += len(value)
+        if size > room:
+            raise SparkError(f"with its values a text in it has more than {MAX_TEXT} characters", WHERE, "Shorten it")
+        return value
+
+    return pattern.sub(counted, text)
 
 
 def secret(name: str, value: Any) -> bool:

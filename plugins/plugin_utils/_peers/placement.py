@@ -290,7 +290,7 @@ def text(script: str, peer: PeerRecipe, engine: Program | None) -> str:
     if without != script:
         peer.worker = ["--headless"]
     for name, place in VARIABLES.items():
-        if not re.search(rf"^\s*(?:export\s+)?{name}=", without, re.MULTILINE):
+        if not re.search(rf"^[ \t]*(?:export[ \t]+)?{name}=", without, re.MULTILINE):
             without = re.sub(rf"\$\{{{name}(?::?-[^{{}}]*)?\}}|\${name}\b", place, without)
     return of_machine(without, peer)
 

@@ -28,7 +28,7 @@ _GIVEN = re.compile(
     r"(?<![\w-])(?:(--[A-Za-z][\w-]*)(?:=|[ \t]+(?!-))|([A-Za-z_]\w*)=)(\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|)]+)"
 )
 _SERVICES = re.compile(r"^services:", re.MULTILINE)
-_ASSIGNMENT = re.compile(r"^\s*(?:export\s+)?[A-Za-z_]\w*\+?=", re.MULTILINE)
+_ASSIGNMENT = re.compile(r"^[ \t]*(?:export[ \t]+)?[A-Za-z_]\w*\+?=", re.MULTILINE)
 
 
 def read(path: str) -> PeerRecipe:

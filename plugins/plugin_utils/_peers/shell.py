@@ -17,6 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 MAX_WORDS = 20_000
 MAX_WORD = 64 * 1024
 MAX_ALL = 4 * 1024 * 1024
+MAX_MISSING = 1000
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ASSIGNS = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(\+?)=")
 _EXPANSION = re.compile(r"\{([A-Za-z_]\w*|[0-9@*#?])(\[[@*]\])?(?:(:?[-+?=])((?:[^{}]|\$\{[^{}]*\})*))?\}", re.ASCII)
@@ -66,6 +67,8 @@ def expand(text: str, values: Mapping[str, str], missing: list[str], where: str 
         else:
             value, position = reader.dollar(position)
             made += value if isinstance(value, str) else " ".join(value)
+            if len(made) > MAX_WORD:
+                raise reader.wrong("a word is too long")
     missing += [name for name in reader.statement.missing if name not in missing]
     return made
 
@@ -97,7 +100,8 @@ class _Reader:
                 self.end_word()
                 self.position += 1
             elif sign == "#" and not self.begun:
-                self.position = (text + "\n").index("\n", self.position)
+                end = text.find("\n", self.position)
+                self.position = len(text) if end < 0 else end
             elif sign == "'":
                 end = text.find("'", self.position + 1)
                 if end < 0:
@@ -127,11 +131,12 @@ class _Reader:
         # NAME= or NAME=( at the beginning of a word that is not quoted.
         self.word += text
         self.quoted = self.quoted or quoted
-        self.size += len(text)
+        self.size += len(text) + 1  # a word of an array may be empty
         if len(self.word) > MAX_WORD or self.size > MAX_ALL:
             raise self.wrong("a word is too long")
         if text == "=" and not self.quoted and self.assigns is None and self.array is None:
-            match = _ASSIGNS.fullmatch(self.word)
+            first = self.word.find("=") == len(self.word) - 1
+            match = _ASSIGNS.fullmatch(self.word) if first else None
             head = self.statement.words[:1]
             if match and (not self.statement.words or head[0] in _DECLARES):
                 self.assigns = (match[1], bool(match[2]))
@@ -228,16 +233,21 @@ class _Reader:
             return values[name]
         if name in self.script.arrays:
             return (self.script.arrays[name] or [""])[0]
+        self.miss(name)
+        return written
+
+    def miss(self, name: str) -> None:
         if name not in self.statement.missing:
             self.statement.missing.append(name)
-        return written
+        if len(self.statement.missing) > MAX_MISSING:
+            raise self.wrong("too many variables without a value")
 
     def braces(self, match: re.Match[str], written: str) -> str | list[str]:
         name, several, operator, rest = match.groups()
         if several:
             if name in self.script.arrays:
                 return self.script.arrays[name]
-            self.statement.missing += [name] * (name not in self.statement.missing)
+            self.miss(name)
             return written
         if not operator:
             return self.value(name, written)
@@ -294,6 +304,8 @@ class _Reader:
         elif self.assigns:
             name, appended = self.assigns
             value = self.script.values.get(name, "") + self.word if appended else self.word
+            if len(value) > MAX_WORD:
+                raise self.wrong("a value is too long")
             if self.statement.words:  # behind export
                 self.script.values[name] = value
                 self.script.exported.append(name)
@@ -310,7 +322,10 @@ class _Reader:
         self.end_word()
         name, appended = self.assigns or ("", False)
         made = self.array or []
-        self.script.arrays[name] = [*self.script.arrays.get(name, []), *made] if appended else made
+        if appended:
+            self.script.arrays.setdefault(name, []).extend(made)
+        else:
+            self.script.arrays[name] = made
         self.script.values.pop(name, None)
         self.array, self.assigns = None, None
         self.position += 1

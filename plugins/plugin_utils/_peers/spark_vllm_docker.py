@@ -16,6 +16,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers import 
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers.facts import (
     Loss,
     PeerRecipe,
+    put,
     shown,
     texts,
 )
@@ -96,9 +97,15 @@ def put_mod(peer: PeerRecipe, mod: str, path: str) -> None:
     """Its directory beside the recipe, or beside the folder that the recipe is in."""
     base = Path(path).expanduser().resolve().parent
     wanted = re.sub(r"^@[^/]+/", "", mod)
-    places = [up / kind / wanted for up in (base, *list(base.parents)[:3]) for kind in (".", "mods", "recipes")]
-    found = next((place for place in places if (place / "run.sh").is_file()), None)
-    if found and "\0" not in wanted:
+    places = (
+        []
+        if "\0" in wanted
+        else [(up, up / kind / wanted) for up in (base, *list(base.parents)[:3]) for kind in (".", "mods", "recipes")]
+    )
+    found = next(
+        (one for up, one in places if (one / "run.sh").is_file() and one.resolve().is_relative_to(up.resolve())), None
+    )
+    if found:
         peer.mods.append(str(found.resolve()))
     else:
         peer.mods.append(wanted)
@@ -121,8 +128,8 @@ def filled(text: str, values: Mapping[str, Any]) -> str:
 def put_in(text: str, values: Mapping[str, Any]) -> str:
     """Placeholders alone; what stands for one may name another."""
     for _number in range(PASSES):
-        made = _PLACEHOLDER.sub(lambda match: _text(values, match), text)
-        if made == text or len(made) > yaml_text.MAX_TEXT:
+        made = put(_PLACEHOLDER, lambda match: _text(values, match), text)
+        if made == text:
             break
         text = made
     return text
@@ -143,9 +150,9 @@ def command(peer: PeerRecipe, document: Mapping[str, Any], values: Mapping[str, 
         peer.placed.append(Loss("tensor_parallel", "their tool sets it to 1 on one machine"))
     # A backslash, blanks and the end of the line continue it, for both tools.
     text = re.sub(r"\\[ \t]+\n", "\\\n", filled(template, values)).strip()
-    text = re.sub(r"(?:\s*\\)+\Z", "", text)
+    text = text.rstrip("\\ \t\r\n")
     if peer.format == FORMAT:  # its launcher drops them
-        text = re.sub(r"\n(?:[ \t]*\\?[ \t]*\n)+", "\n", text)
+        text = re.sub(r"\n(?:[ \t]*(?:\\[ \t]*)?\n)+", "\n", text)
     if "{{" in template and str(document.get("recipe_version") or "2") != "1":
         named = re.findall(r"(--?[A-Za-z][\w.-]*)[= ]+['\"]?\{\{", template)
         why = "two are one, as sparkrun reads them since 0.4; an older one passes both on, and its engine refuses them"
@@ -154,9 +161,9 @@ def command(peer: PeerRecipe, document: Mapping[str, Any], values: Mapping[str, 
     asked = dict.fromkeys(match.group() for match in pattern.finditer(template) if match.group() not in _ONES)
     if unfilled := [place for place in asked if place[1:-1] not in values]:
         peer.lose(f"{', '.join(unfilled)} in its command", "no value is said for it", "write the value in its place")
+    used = {match[1] for one in (template, *values.values()) for match in _PLACEHOLDER.finditer(str(one))}
     for key, value in (document.get("defaults") or {}).items():
-        used = any(f"{{{key}}}" in str(one) for one in (template, *values.values()))
-        if not used and key not in _TAKEN:
+        if str(key) not in used and key not in _TAKEN:
             peer.placed.append(Loss(f"defaults.{key} ({shown(str(key), value)})", "their command has no place for it"))
     put_command(peer, text, path)
 

@@ -13,6 +13,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers import (
     container,
+    facts,
     placement,
     spark_vllm_docker,
     sparkrun_options,
@@ -125,7 +126,11 @@ def _environment(peer: PeerRecipe, given: Mapping[Any, Any], defaults: Mapping[s
         of_model = {"model_path": placement.MODEL, "model_revision": peer.revision}
         return {**_LAUNCH, **of_model}.get(match[2], match.group())
 
-    return {str(name): _TEMPLATE.sub(put, "" if value is None else str(value)) for name, value in given.items()}
+    made, room = {}, facts.MAX_TEXT
+    for name, value in given.items():
+        made[str(name)] = facts.put(_TEMPLATE, put, "" if value is None else str(value), room)
+        room -= len(made[str(name)])
+    return made
 
 
 def _served(peer: PeerRecipe, defaults: Mapping[str, Any]) -> None:

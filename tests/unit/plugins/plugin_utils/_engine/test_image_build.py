@@ -4,11 +4,19 @@
 
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import replace
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Image
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import consent, image_build, services
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import (
+    consent,
+    image_build,
+    own_command,
+    services,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.image_build import Build
@@ -98,3 +106,34 @@ def test_a_service_with_an_image_of_its_own_builds_nothing():
     for values, wanted in (({}, "vllm"), ({"image": "x:1"}, ""), ({"image_build": {"dockerfile": "b"}}, "b")):
         made = services.over(common, services.Entry("a", (), 1.0, values))
         assert image_build.parse(made["image_build"]).dockerfile == wanted
+
+
+def test_a_mod_brings_nothing_of_this_computer_that_is_not_in_it(tmp_path):
+    (tmp_path / "key").write_text("PRIVATE")
+    mod = tmp_path / "mod"
+    (mod / "part").mkdir(parents=True)
+    (mod / "run.sh").write_text("true\n")
+    (mod / "same.sh").symlink_to("run.sh")
+    (mod / "part" / "key").symlink_to(tmp_path / "key")
+    build = Build(mods=(str(mod),), base="registry.example/engine:v1.0")
+    with pytest.raises(SparkError, match="leads to"):
+        image_build.files(build)
+    (mod / "part" / "key").unlink()
+    assert sorted(image_build.files(build)) == ["workspace/mods/mod/run.sh", "workspace/mods/mod/same.sh"]
+    (mod / "large").write_text("x" * 2_000_000)
+    with pytest.raises(SparkError, match="more than"):
+        image_build.files(build)
+
+
+def test_a_dockerfile_has_an_end(tmp_path):
+    os.mkfifo(tmp_path / "waits")
+    for path in ("/dev/zero", str(tmp_path / "waits"), str(tmp_path)):
+        with pytest.raises(SparkError, match="it is no file"):
+            image_build.read(Build(path))
+
+
+def test_secrets_in_a_command_are_looked_for_in_no_time():
+    began = time.process_time()
+    assert list(own_command.secrets(["--a" * 100_000])) == []
+    assert list(own_command.secrets(["x --api-key=abcdef"])) == ["api-key"]
+    assert time.process_time() - began < 5

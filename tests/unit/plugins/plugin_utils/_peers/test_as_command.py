@@ -4,6 +4,9 @@ from __future__ import annotations
 
 """Recipes of others as they are: what becomes a place, what is named as lost, and what nobody has to see."""
 
+import contextlib
+import time
+
 import pytest
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -450,3 +453,71 @@ def test_nothing_outside_of_its_folder_is_read(tmp_path):
     (tmp_path / "in").mkdir()
     document, said, _recipe = taken(tmp_path, docker("a/b", "--env-file ../secret.env"), "in/their.sh")
     assert "environment" not in document and "variables of ../secret.env" in said
+
+
+# --- files that are meant to do harm ---------------------------------------------------------------------------------
+
+LINE = f"docker run --gpus all %s {IMAGE} vllm serve a/b\n"
+OWN = "recipe_version: '1'\nmodel: a/b\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("blank.env", "MODEL=a/b\n" + "\n" * 100_000 + "x"),
+        ("open.env", "MODEL=a/b\n" + "source $(\n" * 20_000),
+        ("itself.env", "MODEL=a/b\n" + ". ./itself.env\n" * 20_000),
+        ("colons.sh", LINE % ("-v " + ":" * 60_000)),
+        ("asks.sh", LINE % ("--health-cmd " + "localhost" * 7_000)),
+        ("equals.sh", LINE % ("-e " + "a" * 30_000 + "-=" * 15_000)),
+        ("comments.sh", "#\n" * 100_000 + LINE % ""),
+        ("arrays.sh", 'A=("" "")\n' + 'A=("${A[@]}" "${A[@]}")\n' * 24 + LINE % ""),
+        ("lists.sh", "A+=(x)\n" * 30_000 + LINE % ""),
+        ("names.sh", LINE.strip() % "" + ' --a"' + "".join(f"$a{number}" for number in range(9_000)) + '"\n'),
+        ("blanks.yaml", f'{OWN}command: "vllm serve a/b \\n{" " * 60_000}x"\n'),
+        ("cut.yaml", f"{OWN}command: 'vllm serve a/b {chr(92) * 60_000}x'\n"),
+        ("values.yaml", f"{OWN}command: vllm serve a/b {'{a}' * 20_000}\ndefaults:\n  a: {'x' * 60_000}\n"),
+        ("keys.yaml", f"{OWN}command: vllm serve a/b\ndefaults:\n" + "".join(f"  k{one}: 1\n" for one in range(9_000))),
+        ("lines.yaml", f'services:\n  a:\n    image: {IMAGE}\n    command: [bash, -c, "vllm serve a/b{chr(92)}n'
+         + "\\n" * 30_000 + 'x"]\n'),
+    ],
+)  # fmt: skip
+def test_no_file_of_others_takes_long_or_all_memory(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    began = time.process_time()
+    with contextlib.suppress(SparkError):
+        as_command.made(read.read(str(tmp_path / name)))
+    assert time.process_time() - began < 5  # half a second; before, minutes or gigabytes
+
+
+@pytest.mark.parametrize("value", ["x" * 100_000, "x" + " " * 300_000 + "y"])
+def test_nor_do_the_variables_beside_it(tmp_path, value):
+    (tmp_path / ".env").write_text(f"A={value}\n")
+    command = '"vllm serve a/b ' + "${A}" * 15_000 + '"'
+    (tmp_path / "compose.yml").write_text(f"services:\n  a:\n    image: {IMAGE}\n    command: {command}\n")
+    began = time.process_time()
+    with pytest.raises(SparkError, match="too long"):
+        read.read(str(tmp_path / "compose.yml"))
+    assert time.process_time() - began < 5
+
+
+def test_a_mod_is_of_the_folders_around_its_recipe(tmp_path):
+    folder = tmp_path / "a" / "b" / "c" / "d"
+    for place in (folder, folder.parent / "mods" / "fix", tmp_path / "other"):
+        place.mkdir(parents=True)
+    for place in (folder.parent / "mods" / "fix", tmp_path / "other"):
+        (place / "run.sh").write_text("true\n")
+    (folder / "link").symlink_to(tmp_path / "other")
+    mods = ["mods/fix", "link", "../../../../other", str(tmp_path / "other")]
+    (folder / "own.yaml").write_text(yaml.safe_dump({**sparkrun(mods=mods), "recipe_version": "1"}))
+    peer = read.read(str(folder / "own.yaml"))
+    assert peer.mods == [str(folder.parent / "mods" / "fix"), *mods[1:]]
+    assert sum(loss.what.startswith("mods (") for loss in peer.losses) == 3
+
+
+def test_a_secret_for_a_build_is_not_written(tmp_path):
+    (tmp_path / "Dockerfile").write_text("FROM scratch\nARG HF_TOKEN\nARG JOBS\n")
+    build = {"context": ".", "args": {"HF_TOKEN": "hf_" + "a" * 34, "JOBS": 4}}
+    services = {"a": {"build": build, "command": "vllm serve a/b", "image": IMAGE}}
+    document, said, _recipe = taken(tmp_path, {"services": services}, "compose.yml")
+    assert document["build"]["arguments"] == {"JOBS": "4"} and "HF_TOKEN=…" in said
