@@ -188,7 +188,7 @@ def fitting(looked: Mapping[str, Node]) -> list[Fit]:
         speed = f", about {rate:.0f} tokens/s" if rate else ""
         says = f"{service.recipe.weights_gb:g} GB{speed}"
         found.append(Fit(path.stem, service.recipe.task, service.recipe.weights_gb, says))
-    first = dict(reversed(item) for item in enumerate(PREFERRED[len(looked) > 1]))
+    first = {recipe: place for place, recipe in enumerate(PREFERRED[len(looked) > 1])}
     return sorted(
         found,
         key=lambda fit: (first.get(fit.recipe, len(first)), fit.task != "generate", -fit.weights_gb, fit.recipe),
