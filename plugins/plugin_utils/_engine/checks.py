@@ -7,6 +7,7 @@ A check sees what was asked for, or the job that it became, and yields findings;
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -649,6 +650,7 @@ def _own_command(job: Job) -> Iterator[Finding]:
     taken = {mount.target for mount in recipe.mounts} & {settings.hf_home, paths.KERNELS, "/etc/nccl.conf"}
     for target in sorted(taken):
         yield Finding(job.where, f"its mount at {target} is where the plan has one of its own", "Leave it out")
+    yield from _writable_mounts(job)
     if settings.served_model_name and not recipe.own.names_served:
         yield Finding(
             names["served_model_name"],
@@ -661,6 +663,34 @@ def _own_command(job: Job) -> Iterator[Finding]:
             f"{option} would reach nothing: the command of {recipe.name} is run as it is written",
             "Write it into the recipe's command",
         )
+
+
+def _writable_mounts(job: Job) -> Iterator[Finding]:
+    """What a container may write, it may also make a link of, which leads anywhere on the node when that is mounted."""
+    home = posixpath.normpath(job.settings.hf_home)
+    mounts = [
+        (own_command.plain(own_command.fill(one.source, {"model": job.model})), one.read_only)
+        for one in job.recipe.mounts
+    ]
+    writable = {home, *(source for source, read_only in mounts if not read_only)}
+    for source, read_only in mounts:
+        if never := own_command.forbidden(source):
+            yield Finding(
+                job.where, f"it mounts {source}, with {never} of the node in it", "Take it out, or name another model"
+            )
+        if folder := next((one for one in sorted(writable) if source.startswith(f"{one.rstrip('/')}/")), ""):
+            yield Finding(
+                job.where,
+                f"it mounts {source}, which is below {folder}: a container may write there, and with a link in its"
+                " place the next start would mount anything of the node",
+                f"Mount {folder} itself, or a directory that is not below it",
+            )
+        elif not read_only and home.startswith(f"{source.rstrip('/')}/"):
+            yield Finding(
+                job.where,
+                f"it may write to {source}, and so to what root notes of the models in {home}",
+                "Set read_only: true, or mount a directory of its own",
+            )
 
 
 def _not_heard(job: Job) -> Iterator[Finding]:

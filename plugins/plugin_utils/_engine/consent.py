@@ -228,7 +228,7 @@ def _texts(job: Job) -> Iterator[tuple[str, str]]:
 
 def within(path: str, job: Job) -> bool:
     """Below a directory that recipes may take files from."""
-    clean = posixpath.normpath(path)
+    clean = own_command.plain(path)
     allowed = [posixpath.normpath(item) for item in (*job.settings.mount_directories, job.settings.hf_home)]
     return path.startswith("/") and any(clean == item or clean.startswith(f"{item.rstrip('/')}/") for item in allowed)
 

@@ -150,6 +150,19 @@ def judge_places(where: str, text: str, key: str, allowed: Iterable[str] = PLACE
             )
 
 
+def plain(path: str) -> str:
+    """Without ``..`` and doubled slashes, which POSIX keeps at the beginning."""
+    return posixpath.normpath(f"/{path.lstrip('/')}") if path.startswith("/") else path
+
+
+def forbidden(source: str) -> str:
+    """Which of :data:`NEVER_MOUNTED` a mount would have in it; empty: none."""
+    path = f"{plain(source).rstrip('/')}/"
+    return next(
+        (one for one in NEVER_MOUNTED if f"{one}/".startswith(path) or (one != "/" and path.startswith(f"{one}/"))), ""
+    )
+
+
 def judge_mounts(where: str, mounts: tuple[HostMount, ...]) -> Iterator[Finding]:
     for number, mount in enumerate(mounts):
         key = f"mounts[{number}]"
@@ -157,13 +170,11 @@ def judge_mounts(where: str, mounts: tuple[HostMount, ...]) -> Iterator[Finding]
             yield from judge_places(where, path, f"{key}.{name}", IN_MOUNTS)
             if not path.startswith(("/", "@model@")) or not path.isprintable():
                 yield Finding(where, f"{key}.{name} is {quoted(path)}", "Write an absolute path")
-        clean = posixpath.normpath(mount.source)
-        for never in NEVER_MOUNTED:
-            if clean == never or (never != "/" and clean.startswith(f"{never}/")):
-                found = f"{key} mounts {mount.source}: with {never} of the node in it a container can do what root can"
-                yield Finding(
-                    where, found, "Take it out; models and files of your own belong into a directory for them"
-                )
+        if "@" in mount.source and ".." in mount.source.split("/"):
+            yield Finding(where, f"{key}.source is {quoted(mount.source)}", "Write a path that leads nowhere else (..)")
+        if never := forbidden(mount.source):
+            found = f"{key} mounts {mount.source}: with {never} of the node in it a container can do what root can"
+            yield Finding(where, found, "Take it out; models and files of your own belong into a directory for them")
     targets = [mount.target for mount in mounts]
     for target in sorted({target for target in targets if targets.count(target) > 1}):
         yield Finding(where, f"two mounts are at {target}", "Leave one out")

@@ -30,7 +30,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import checks as engine_checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import job as engine_job
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import memory_fit
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import memory_fit, own_command
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import ray as engine_ray
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import report as engine_report
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.checks import Asked
@@ -326,10 +326,12 @@ class _Parts:
         if job.runtime != "container":
             return ()
         mounts = self._shared_mounts(self.ranks[number], Names(job.settings.instance).nccl_conf)
-        mounts += tuple(
-            Mount(self._filled(number, one.source), self._filled(number, one.target), one.read_only, one.why)
-            for one in job.recipe.mounts
-        )
+        home = own_command.plain(job.settings.hf_home)
+        for one in job.recipe.mounts:
+            source = self._filled(number, one.source)
+            # Wherever the models are, what root notes of them is not.
+            why = documents.MODEL if own_command.plain(source) == home else one.why
+            mounts = (*mounts, Mount(source, self._filled(number, one.target), one.read_only, why))
         if job.backend != "ray":
             return mounts
         root = job.engine.config_root

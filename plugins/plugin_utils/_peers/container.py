@@ -124,9 +124,7 @@ def put_mount(peer: PeerRecipe, source: str, target: str, read_only: bool, said:
             f"a directory of their machine: {kind}",
             f"put it on every node, and add it to mounts with target {target}",
         )
-    elif any(
-        source == one or source.startswith(f"{one.rstrip('/')}/") for one in own_command.NEVER_MOUNTED if one != "/"
-    ):
+    elif own_command.forbidden(source):
         peer.lose(
             f"mount {said}",
             "with that directory of the node in it a container can do what root can",

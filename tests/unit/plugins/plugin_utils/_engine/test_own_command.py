@@ -283,3 +283,53 @@ def test_the_example_of_the_guide_is_planned():
         f"--tp 2 --rank {rank} --master 192.168.100.10 --master-port 29501 --name glm-5.3-flash" for rank in (0, 1)
     ]
     assert result.plans["spark1"].here[0].not_pinned == ()
+
+
+HOME = "/opt/sparkmatrix/models/huggingface"
+
+
+@pytest.mark.parametrize(
+    ("mounts", "expected"),
+    [
+        ([(f"/{HOME}/hub", True)], f"it mounts {HOME}/hub"),
+        ([(f"{HOME}/hub", True)], f"it mounts {HOME}/hub, which is below {HOME}"),
+        ([(f"{HOME}/../huggingface/hub", True)], f"it mounts {HOME}/hub"),
+        ([("/opt/sparkmatrix/models/a", False), ("/opt/sparkmatrix/models/a/b", True)], "which is below"),
+        ([("/opt/sparkmatrix/models", False)], "it may write to /opt/sparkmatrix/models"),
+        ([("/opt/sparkmatrix/models", True)], ""),
+        ([(HOME, False)], ""),
+        ([("/opt/sparkmatrix/models/a", True), ("/opt/sparkmatrix/models/a/b", True)], ""),
+    ],
+)
+def test_no_mount_is_where_a_container_could_have_put_a_link(mounts, expected):
+    made = [
+        {"source": source, "target": f"/t{number}", "read_only": read_only, "why": "x"}
+        for number, (source, read_only) in enumerate(mounts)
+    ]
+    result = planned(settings={"mount_directories": ("/opt/sparkmatrix/models",)}, mounts=made)
+    assert bool(result.plans) is not bool(expected)
+    assert expected in said(result)
+
+
+def test_what_root_notes_of_the_models_is_in_no_mount_of_them():
+    made = planned(model="/opt/sparkmatrix/models/x", mounts=[
+        {"source": f"{HOME}/", "target": "/theirs", "read_only": False, "why": "where its command looks"}
+    ])  # fmt: skip
+    (service,) = next(iter(made.plans.values())).here
+    assert compose.document(service)["services"]["engine"]["tmpfs"] == ["/theirs/sparkmatrix:ro"]
+
+
+@pytest.mark.parametrize("source", ["//etc", "/x/../etc", "/", "//", "/var", "/var/lib", "/root", "/etc/", "/run/x"])
+def test_no_spelling_and_no_folder_around_it_mounts_what_is_root(source):
+    mounts = [{"source": source, "target": "/x", "why": "x"}]
+    recipe, findings = engine_recipe.parse({**DOCUMENT, "mounts": mounts}, "own.yml", "own")
+    assert recipe is None and "a container can do what root can" in str(findings[0])
+    named = [{"source": "@model@", "target": "/x", "why": "x"}]
+    result = planned(settings={"mount_directories": ("/",)}, model=source, mounts=named)
+    assert not result.plans and f"it mounts {own_command.plain(source)}, with" in said(result)
+
+
+def test_a_place_does_not_lead_out_of_a_folder():
+    mounts = [{"source": "/opt/@model@/../../x", "target": "/x", "why": "x"}]
+    recipe, findings = engine_recipe.parse({**DOCUMENT, "mounts": mounts}, "own.yml", "own")
+    assert recipe is None and "Write a path that leads nowhere else (..)" in str(findings[0])
