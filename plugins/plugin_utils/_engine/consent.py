@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, printable
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables, own_command
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.job import INTO_SWAP, Job
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
@@ -155,7 +155,8 @@ def brought(job: Job) -> list[str]:
     image = f"image {job.image}"
     if build:
         mods = f" with the mods {', '.join(build.mods)}" if build.mods else ""
-        image = f"an image built from {build.dockerfile or build.base}{mods}"
+        given = "".join(f" with {name}={value}" for name, value in sorted(build.arguments.items()))
+        image = f"an image built from {build.dockerfile or build.base}{given}{mods}"
     ran = (
         [_shown(own.command), *([f"on workers {_shown(own.worker)}"] if own.worker != own.command else [])]
         if own
@@ -168,7 +169,7 @@ def brought(job: Job) -> list[str]:
         f"variables {', '.join(sorted(recipe.environment))}" if recipe.environment else "no variables",
         f"host files {', '.join(files)}" if files else "no host files",
     ]
-    return [" ".join(part.split()) for part in parts]
+    return [printable(" ".join(part.split())) for part in parts]
 
 
 def _shown(command: OwnCommand) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, printable
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import yaml_text
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.secret_names import looks_secret
 
@@ -27,7 +27,8 @@ class Loss:
     instead: str = ""
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.why}" + (f". {self.instead[0].upper()}{self.instead[1:]}" if self.instead else "")
+        instead = f". {self.instead[0].upper()}{self.instead[1:]}" if self.instead else ""
+        return printable(f"{self.what}: {self.why}{instead}")
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, printable
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base.planner import Options, Planner
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers import as_command, as_engine, read
@@ -38,7 +38,7 @@ def translate_recipe(options: Options) -> dict[str, Any]:
 
 
 def _said(heading: str, items: Any) -> list[str]:
-    said = list(dict.fromkeys(map(str, items)))
+    said = list(dict.fromkeys(printable(str(item)) for item in items))
     return [heading, *said] if said else []
 
 
