@@ -47,6 +47,8 @@ SHORT = {
     "-e recipes_search=coding": "{} models coding",
     " -i INVENTORY": "",
     "-e engine_recipe=NAME": "NAME",
+    **{f"plan.yml -i inventories/{nodes}spark": f"plan.yml --nodes {nodes}" for nodes in (1, 2, 4, 8)},
+    "plan.yml -i inventories/3spark_ring": "plan.yml --nodes 3",
 }
 
 

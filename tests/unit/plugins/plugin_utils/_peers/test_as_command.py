@@ -38,6 +38,11 @@ def taken_whole(tmp_path, text, name="their.yaml"):
     return document, "\n".join(map(str, [*peer.losses, *peer.placed])), recipe
 
 
+def translated(path, **options):
+    given = {"path": str(path), "recipe_paths": [], "model_files": "", "save": "", "inventory": False}
+    return planners.translate_recipe({**given, **options})
+
+
 def sparkrun(**keys):
     command = "vllm serve {model} --port {port} -tp {tensor_parallel}"
     made = {"recipe_version": "2", "runtime": "vllm", "model": "a/b", "container": IMAGE, "command": command}
@@ -308,9 +313,31 @@ def test_models_are_where_a_command_looks_for_them(tmp_path):
 def test_secrets_are_named_and_nowhere_else(tmp_path, text):
     name = "their.yaml" if isinstance(text, dict) else "their.sh"
     document, said, _recipe = taken(tmp_path, text, name)
-    lines = planners.translate_recipe({"path": str(tmp_path / name), "recipe_paths": [], "model_files": ""})
+    lines = translated(tmp_path / name)["lines"]
     everything = as_command.printed(document) + said + str(lines)
     assert "abcdefghijklmnopqrst" not in everything and "HF_TOKEN=…" in said
+
+
+# --- what comes next --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "where"),
+    [({}, " -i inventories/1spark"), ({"inventory": True}, "")],
+)
+def test_a_recipe_that_was_written_is_planned_next(tmp_path, options, where):
+    path = tmp_path / "their.sh"
+    path.write_text(docker("vllm serve openai/gpt-oss-120b"))
+    made = translated(path, save="/home/my own/mine.yml", **options)
+    plan = f"ansible-playbook playbooks/plan.yml{where} -e engine_recipe="
+    first, second = made["next"]
+    assert first.endswith(f": {plan}'/home/my own/mine.yml' -e engine_allow=command")
+    assert second.endswith(f": {plan}'/home/my own/mine-vllm.yml'")
+    assert planners.NOT_KEPT not in made["lines"]
+    unsaved = translated(path)
+    assert unsaved["next"] == [] and unsaved["lines"][-1] == planners.NOT_KEPT
+    path.write_text(docker("tensorfold serve --model some/unknown"))
+    assert len(translated(path, save="mine.yml")["next"]) == 1
 
 
 # --- Compose, scripts, environment files ------------------------------------------------------------------------------

@@ -67,6 +67,10 @@ def test_what_is_told_can_be_typed(said: str, told: str) -> None:
         ("all of it: add -e engine_plan_details=true", "all of it: add --details"),
         ("More of some: -e recipes_search=coding, or", "More of some: sparkmatrix -i two models coding, or"),
         ("ansible-playbook playbooks/plan.yml -i INVENTORY -e engine_recipe=NAME", "sparkmatrix -i two plan NAME"),
+        (
+            "ansible-playbook playbooks/plan.yml -i inventories/3spark_ring -e x=1",
+            "sparkmatrix -i two plan --nodes 3 -e x=1",
+        ),
         ("ansible-playbook playbooks/node_add.yml -e x=1", "sparkmatrix -i two ansible node_add -e x=1"),
         ("playbooks/recipes.yml says which fit", "'sparkmatrix -i two models' says which fit"),
         ("or playbooks/bootstrap.yml --ask-pass", "or sparkmatrix -i two ansible bootstrap --ask-pass"),
