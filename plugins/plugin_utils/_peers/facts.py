@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, printable
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._support.secret_rules import TOKENS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import yaml_text
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.secret_names import looks_secret
 
@@ -28,7 +29,7 @@ class Loss:
 
     def __str__(self) -> str:
         instead = f". {self.instead[0].upper()}{self.instead[1:]}" if self.instead else ""
-        return printable(f"{self.what}: {self.why}{instead}")
+        return printable(without_tokens(f"{self.what}: {self.why}{instead}", []))
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,25 @@ def put(pattern: re.Pattern[str], by: Callable[[re.Match[str]], str], text: str,
         return value
 
     return pattern.sub(counted, text)
+
+
+_TOKEN = re.compile(rf"(?<![A-Za-z0-9])(?:{TOKENS})|(?<=://)[^\s/@:$]*:[^\s/@$]+(?=@)")
+_NAMES = 24  # characters; a token has more
+
+
+def without_tokens(text: str, found: list[str]) -> str:
+    """Without what is a token by its look, or a login in an address, whatever stands before it; these are added to
+    ``found``. What is of small letters alone, or leads somewhere, is a name or a path."""
+
+    def out(match: re.Match[str]) -> str:
+        value = match[0]
+        mixed = re.search(r"\d", value) or (len(value) > _NAMES and re.search("[a-z].*[A-Z]|[A-Z].*[a-z]", value[4:]))
+        if ":" not in value and ("/" in value or not mixed):
+            return value
+        found.append(value)
+        return "…"
+
+    return _TOKEN.sub(out, text)
 
 
 def secret(name: str, value: Any) -> bool:

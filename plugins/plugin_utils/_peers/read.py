@@ -19,7 +19,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers import 
     spark_vllm_docker,
     sparkrun,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers.facts import PeerRecipe, file_text, secret
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers.facts import (
+    PeerRecipe,
+    file_text,
+    secret,
+    without_tokens,
+)
 
 FORMATS = (
     "a recipe of sparkrun or spark-vllm-docker, a docker run line, a Compose file, or a launcher's environment file"
@@ -106,3 +111,9 @@ def _without_secrets(peer: PeerRecipe) -> None:
         return "" if option else f"{name}="
 
     peer.script = _GIVEN.sub(hide, peer.script)
+    found: list[str] = []
+    peer.argv = [without_tokens(word, found) for word in peer.argv]
+    peer.script = without_tokens(peer.script, found)
+    peer.description = without_tokens(peer.description, found)
+    if found:
+        peer.secret("a token without a name")

@@ -338,9 +338,8 @@ def test_a_place_does_not_lead_out_of_a_folder():
 def test_consent_names_what_a_build_is_given_and_says_nothing_to_the_terminal(tmp_path):
     (tmp_path / "Dockerfile").write_text("ARG BASE\nFROM $BASE\n")
     build = {"dockerfile": str(tmp_path / "Dockerfile"), "arguments": {"BASE": "example.org/other:v1.0"}}
-    result = planned(
-        settings={"allow": ()}, image="", build=build, command={"words": ["serve", "\x1b[2J"]}, worker=None
-    )
+    command = {"words": ["serve", "\x1b[2J"]}
+    result = planned(settings={"allow": ()}, image="", build=build, command=command, worker=None)
     assert "Dockerfile with BASE=example.org/other:v1.0" in said(result) and "\x1b" not in said(result)
     shown = planned(command=command, worker=None).summary
     place = shown.index("This recipe brings, with your consent command:")

@@ -556,3 +556,28 @@ def test_nothing_that_is_said_of_a_file_acts_on_a_terminal(tmp_path):
     told = planners.translate_recipe({"path": str(tmp_path / "a.sh"), "recipe_paths": [], "model_files": ""})
     lines = [*told["lines"], *(line for one in told["recipes"] for line in one["text"].splitlines())]
     assert any("hidden" in line for line in lines) and [line for line in lines if not line.isprintable()] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        docker('bash -c "huggingface-cli login hf_{0} && vllm serve a/b"'),
+        docker('bash -c "git clone https://me:{0}@example.org/x && vllm serve a/b"'),
+        docker('vllm serve a/b --x \'{{"t": "hf_{0}"}}\'') + "--left hf_{0}\n",
+        yaml.safe_dump(sparkrun(pre_exec=["login hf_{0}"], build_args=["A=hf_{0}"], description="by hf_{0}")),
+    ],
+)
+@pytest.mark.parametrize("token", ["a1B2c3D4e5" * 3 + "f6G7", "aBcDeFgHiJ" * 3 + "kLmN"])
+def test_a_token_is_found_by_its_look(tmp_path, text, token):
+    path = tmp_path / ("a.yaml" if text.startswith("build") else "a.sh")
+    path.write_text(text.replace("{0}", token))
+    told = planners.translate_recipe({"path": str(path), "recipe_paths": [], "model_files": ""})
+    whole = "\n".join([*told["lines"], *(one["text"] for one in told["recipes"]), str(told["recipes"])])
+    assert token not in whole and "a token without a name" in whole
+
+
+def test_a_folder_that_is_called_as_a_token_begins_stays(tmp_path):
+    document, _said, _recipe = taken(
+        tmp_path, docker("vllm serve a/b --x /srv/hf_cache_of_models1/hub --y eyJust_a_name")
+    )
+    assert document["command"]["words"][3:7] == ["--x", "/srv/hf_cache_of_models1/hub", "--y", "eyJust_a_name"]
