@@ -650,7 +650,7 @@ def _own_command(job: Job) -> Iterator[Finding]:
     taken = {mount.target for mount in recipe.mounts} & {settings.hf_home, paths.KERNELS, "/etc/nccl.conf"}
     for target in sorted(taken):
         yield Finding(job.where, f"its mount at {target} is where the plan has one of its own", "Leave it out")
-    yield from _writable_mounts(job)
+    yield from _writable_mounts(job, job.recipe.mounts)
     if settings.served_model_name and not recipe.own.names_served:
         yield Finding(
             names["served_model_name"],
@@ -665,13 +665,10 @@ def _own_command(job: Job) -> Iterator[Finding]:
         )
 
 
-def _writable_mounts(job: Job) -> Iterator[Finding]:
+def _writable_mounts(job: Job, its: Sequence[own_command.HostMount]) -> Iterator[Finding]:
     """What a container may write, it may also make a link of, which leads anywhere on the node when that is mounted."""
     home = posixpath.normpath(job.settings.hf_home)
-    mounts = [
-        (own_command.plain(own_command.fill(one.source, {"model": job.model})), one.read_only)
-        for one in job.recipe.mounts
-    ]
+    mounts = [(own_command.plain(own_command.fill(one.source, {"model": job.model})), one.read_only) for one in its]
     writable = {home, *(source for source, read_only in mounts if not read_only)}
     for source, read_only in mounts:
         if never := own_command.forbidden(source):

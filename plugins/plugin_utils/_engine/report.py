@@ -214,7 +214,8 @@ def _speed(head: ServicePlan) -> list[str]:
         lines.append(f"Speed: {first.tokens_per_second:.0f} tokens/s for one user{_listed(several)} (estimate)")
         if expected.drafted:
             whose = "assumed" if expected.assumed else "as measured by others"
-            text = f"With {expected.drafted} drafted tokens a step gives {expected.accepted:.1f}"
+            drafted = f"{expected.drafted} drafted token{'' if expected.drafted == 1 else 's'}"
+            text = f"With {drafted} a step of the engine gives {expected.accepted:.1f} tokens"
             lines.append(f"{text} ({whose}; the text decides)")
     single = sorted(
         (figure for figure in expected.published if figure.streams == 1),

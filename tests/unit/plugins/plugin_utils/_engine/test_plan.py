@@ -595,8 +595,8 @@ def test_a_draft_counts_by_what_a_step_gives():
     rates = [one.plans["spark1"].here[0].expectation.at(1)[0] for one in (plain, assumed, said)]
     assert rates == sorted(rates)
     (line,) = (line for line in assumed.summary if line.startswith("With 3 drafted"))
-    assert "a step gives 2.4 (assumed; the text decides)" in line
-    assert any("a step gives 3.5 (as measured by others;" in line for line in said.summary)
+    assert "a step of the engine gives 2.4 tokens (assumed; the text decides)" in line
+    assert any("a step of the engine gives 3.5 tokens (as measured by others;" in line for line in said.summary)
     expected = said.plans["spark1"].here[0].expectation
     middle = expected.at(1)[0]
     assert expected.healthy(1, "vllm")[0] < expected.healthy(1, "vllm", 3.5)[0] == pytest.approx(0.7 * middle)

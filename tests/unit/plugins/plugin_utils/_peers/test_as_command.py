@@ -553,7 +553,7 @@ def test_a_secret_for_a_build_is_not_written(tmp_path):
 def test_nothing_that_is_said_of_a_file_acts_on_a_terminal(tmp_path):
     options = '--foo "\x1b[2Jhidden\x9b" -v "/x\x1b[1A:/y"'
     (tmp_path / "a.sh").write_text(docker('vllm serve a/b --x "\x1b[31m"', options))
-    told = planners.translate_recipe({"path": str(tmp_path / "a.sh"), "recipe_paths": [], "model_files": ""})
+    told = translated(tmp_path / "a.sh")
     lines = [*told["lines"], *(line for one in told["recipes"] for line in one["text"].splitlines())]
     assert any("hidden" in line for line in lines) and [line for line in lines if not line.isprintable()] == []
 
