@@ -100,7 +100,7 @@ class Entry:
         recipe = self.recipe
         told = [
             f"{recipe.description or recipe.model} ({recipe.model})",
-            f"for {recipe.min_nodes}{'' if recipe.max_nodes == recipe.min_nodes else ' or more'} Spark(s)",
+            f"for {recipe.for_nodes} Spark(s)",
             f"memory of each Spark: {self.verdict}, {self.spare_gib:.0f} GiB to spare"
             if self.recipe.own is None
             else "memory of each Spark: not known before its first start (its own image and command)",

@@ -152,11 +152,9 @@ def _facts(asked: Asked) -> list[Finding]:
 def _number_of_nodes(asked: Asked) -> Iterator[Finding]:
     recipe, count = asked.recipe, len(asked.facts)
     if count and not recipe.min_nodes <= count <= recipe.max_nodes:
-        several = f"{recipe.min_nodes} to {recipe.max_nodes} nodes"
-        exact = f"{recipe.max_nodes} node{'' if recipe.max_nodes == 1 else 's'}"
         yield Finding(
             asked.names["recipe"],
-            f"{recipe.name} is for {exact if recipe.min_nodes == recipe.max_nodes else several}, and there"
+            f"{recipe.name} is for {recipe.for_nodes} node{'' if recipe.max_nodes == 1 else 's'}, and there"
             f" {'is' if count == 1 else 'are'} {count}",
             "Choose another recipe; playbooks/recipes.yml says which fit your machines",
         )

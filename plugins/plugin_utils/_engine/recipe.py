@@ -150,6 +150,12 @@ class Recipe:
     port: int = 0  # of the API, where the command does not take @port@
 
     @property
+    def for_nodes(self) -> str:
+        if self.min_nodes == self.max_nodes:
+            return str(self.min_nodes)
+        return f"{self.min_nodes} {'or more' if self.max_nodes == Recipe.max_nodes else f'to {self.max_nodes}'}"
+
+    @property
     def files_gb(self) -> float:
         """Of the model alone, as they are downloaded."""
         return self.download_gb or self.weights_gb

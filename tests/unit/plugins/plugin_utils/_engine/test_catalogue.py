@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import catalogue, planners
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.recipe import Recipe
+from engine_plans import recipe
 
 
 def listed(nodes, search="", paths=()):
@@ -68,6 +70,13 @@ def test_a_recipe_with_a_command_of_its_own_is_listed(tmp_path):
 def test_a_recipe_that_asks_for_consent_is_listed_with_that():
     (note,) = [line for line in listed(2)["lines"] if line.startswith("Brings code of others")]
     assert "mimo-v2.6-flash" in note and "glm-5.3-flash-exl3" in note and "gpt-oss" not in note
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "said"), [(1, 1, "1"), (2, 2, "2"), (2, 4, "2 to 4"), (8, Recipe.max_nodes, "8 or more")]
+)
+def test_for_how_many_a_recipe_is(least, most, said):
+    assert recipe(min_nodes=least, max_nodes=most).for_nodes == said
 
 
 @pytest.mark.parametrize(

@@ -571,7 +571,7 @@ def test_nothing_that_is_said_of_a_file_acts_on_a_terminal(tmp_path):
 def test_a_token_is_found_by_its_look(tmp_path, text, token):
     path = tmp_path / ("a.yaml" if text.startswith("build") else "a.sh")
     path.write_text(text.replace("{0}", token))
-    told = planners.translate_recipe({"path": str(path), "recipe_paths": [], "model_files": ""})
+    told = translated(path)
     whole = "\n".join([*told["lines"], *(one["text"] for one in told["recipes"]), str(told["recipes"])])
     assert token not in whole and "a token without a name" in whole
 
