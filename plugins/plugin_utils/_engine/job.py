@@ -223,7 +223,9 @@ class Job:
         """Bytes of the fullest node, when the same recipe served from the same image before; 0: it has not."""
         mine = (self.recipe.name, self.image, len(self.ordered))
         hosts = [self.settings.taken.get(fact.host, ()) for fact in self.ordered]
-        found = [next((one.took for one in here if (one.recipe, one.image, one.nodes) == mine), 0) for here in hosts]
+        # More than a Spark has is nothing that was measured; services beside it on other nodes would be refused.
+        known = [[one for one in here if one.took <= memory_fit.GB10_TOTAL] for here in hosts]
+        found = [next((one.took for one in here if (one.recipe, one.image, one.nodes) == mine), 0) for here in known]
         return max(found) if all(found) else 0
 
     @property

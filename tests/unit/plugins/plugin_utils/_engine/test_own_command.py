@@ -344,3 +344,11 @@ def test_consent_names_what_a_build_is_given_and_says_nothing_to_the_terminal(tm
     shown = planned(command=command, worker=None).summary
     place = shown.index("This recipe brings, with your consent command:")
     assert all(line.isprintable() for line in shown[place : place + 6])
+
+
+@pytest.mark.parametrize(("told", "expected"), [(2**63 - 1, "not known"), (50 << 30, "60.0 GiB of each machine")])
+def test_a_node_that_took_more_than_it_has_is_not_believed(told, expected):
+    taken = {
+        host: (Taken("own", DOCUMENT["image"], 2, size),) for host, size in (("spark1", 60 << 30), ("spark2", told))
+    }
+    assert expected in planned(settings={"taken": taken}).summary[0]
