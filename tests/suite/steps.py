@@ -347,6 +347,7 @@ def on_nodes() -> list[Step]:
         ),
         scenario("services-containers", "services.py --containers", 400),
         scenario("own-command", "own_command.py", 900),
+        scenario("peer-recipes", "peer_recipes.py", 900),
         scenario("images", "images.py --only spread,back,figures,strangers", 600),
         scenario("images-built", "images.py --only built", 400),
         scenario("doctor", "doctor.py", 500),
