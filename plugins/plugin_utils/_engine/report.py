@@ -138,7 +138,9 @@ def expectation(job: Job, parallel: Parallel) -> Expectation:
         for item in job.recipe.expected
         if item.nodes == len(job.ordered)
     )
-    load_s = loaders.of(str(job.options.get(job.engine.loader_option, ""))).seconds(job.weights.total, parallel.ranks)
+    loader = loaders.of(str(job.options.get(job.engine.loader_option, "")))
+    # The costs are those of engines that are known; what a recipe's own command does nobody knows.
+    load_s = 0.0 if job.engine.opaque else loader.seconds(job.weights.total, parallel.ranks)
     draft = job.used_draft
     made = Expectation(
         drafted=draft.tokens if draft else 0,
@@ -147,7 +149,6 @@ def expectation(job: Job, parallel: Parallel) -> Expectation:
         load_s=round(load_s),
         published=published,
     )
-    # The costs are those of engines that are known; what a recipe's own command does nobody knows.
     if job.engine.opaque or not (job.recipe.active_gb and job.architecture.layers) or job.recipe.task != "generate":
         return made
     what = served(job, parallel)
@@ -244,7 +245,11 @@ def _takes(job: Job, head: ServicePlan) -> str:
     if job.engine.opaque and not job.recipe.files_gb:
         return "First run: until image and model are there and loaded; how large they are its recipe does not say"
     load_s = head.expectation.load_s
-    minutes = expected_speed.run_minutes(load_s, environment=not head.contained)
+    minutes = (
+        expected_speed.LAYERS_MIN
+        if job.engine.opaque
+        else expected_speed.run_minutes(load_s, environment=not head.contained)
+    )
     draft = job.used_draft
     files = job.weights.total / 1e9 if job.shaped else job.recipe.files_gb
     files += draft.weights_gb if draft and draft.model else 0.0
@@ -253,6 +258,8 @@ def _takes(job: Job, head: ServicePlan) -> str:
         once, wait = " once" if job.several else "", files / expected_speed.GIGABIT_GB_PER_MIN
         text += f" plus {files:.0f} GB to download{once} ({wait:.0f} minutes at 1 Gb/s)"
     text += " and the container image" if head.contained else ""
+    if job.engine.opaque:
+        return f"{text} (estimates); how long its command loads is known after its first start"
     text += f"; a later start: {(load_s + expected_speed.START_S) / 60:.0f} minutes"
     if load_s:
         rate = job.weights.total / 1e9 / load_s

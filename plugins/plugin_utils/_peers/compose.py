@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -63,7 +62,8 @@ def read(
             container.put_mount(peer, source, target, bool(volume.get("read_only")), f"{source}:{target}")
         else:
             container.mount(peer, str(volume))
-    _ports(peer, service.get("ports"))
+    for item in service.get("ports") or []:
+        container.published(peer, str(item.get("target", "")) if isinstance(item, Mapping) else str(item))
     entrypoint = service.get("entrypoint")
     peer.entrypoint = entrypoint is None
     container.put_command(peer, [*_words(entrypoint, path), *_words(service.get("command"), path)])
@@ -146,11 +146,3 @@ def _build(peer: PeerRecipe, given: Any, base: Path) -> None:
         peer.lose(
             f"build ({shown('build', build)})", "its Dockerfile is not beside the file", "name it in build.dockerfile"
         )
-
-
-def _ports(peer: PeerRecipe, given: Any) -> None:
-    for item in given or []:
-        text = str(item.get("target", "")) if isinstance(item, Mapping) else str(item)
-        port = re.sub(r"/\w+$", "", text).rpartition(":")[2]
-        if port.isascii() and port.isdigit() and int(port) < 65536:
-            peer.port = peer.port or int(port)

@@ -10,6 +10,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import digits
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import own_command
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers import placement, shell
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers.facts import (
@@ -17,6 +18,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers.facts i
     Mount,
     PeerRecipe,
     file_text,
+    secret,
     shown,
     texts,
 )
@@ -67,6 +69,7 @@ _CACHES = re.compile(r"/(?:\.cache/|cache/)?huggingface/?|/hf[-_]cache/?|/\.cach
 _OTHER = "their container has it, and no container of this collection does"
 _PATH = re.compile(r"(?:localhost|127\.0\.0\.1|\[::1\])[^\s/\"']{0,80}(/[A-Za-z0-9/_.-]*)")
 MAX_VARIABLES = 2000
+MAX_PORTS = 65536
 
 
 def option(peer: PeerRecipe, given: str, value: Any) -> None:
@@ -134,6 +137,13 @@ def put_mount(peer: PeerRecipe, source: str, target: str, read_only: bool, said:
         peer.mounts.append(Mount(source, target, read_only))
 
 
+def published(peer: PeerRecipe, text: str) -> None:
+    """``[address:][port:]port[/protocol]``: the one in the container, where the command says none."""
+    port = digits(text.partition("/")[0].rpartition(":")[2])
+    if port and port < MAX_PORTS:
+        peer.port = peer.port or port
+
+
 def variables_file(peer: PeerRecipe, name: str, base: Path, *, needed: bool = True) -> dict[str, str]:
     """``KEY=VALUE`` lines beside the file, as Docker and Compose read them."""
     place = base / name
@@ -176,7 +186,8 @@ def put_variable(peer: PeerRecipe, text: str, values: dict[str, str]) -> None:
 
 
 def secret_name(name: str) -> bool:
-    return shown(name, "x" * 20) == "…"
+    """Whatever its value is."""
+    return secret(name, "x" * 20)
 
 
 def put_command(peer: PeerRecipe, argv: list[str]) -> None:

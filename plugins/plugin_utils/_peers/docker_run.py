@@ -114,7 +114,7 @@ def options(peer: PeerRecipe, words: list[str], base: Path, values: dict[str, st
             entrypoint = str(value)
         else:
             if name == "publish":
-                _published(peer, str(value))
+                container.published(peer, str(value))
             container.option(peer, name, value)
     for text in variables:
         container.put_variable(peer, text, values)
@@ -141,12 +141,6 @@ def _mount(peer: PeerRecipe, text: str) -> None:
     source = parts.get("source") or parts.get("src") or ""
     target = parts.get("target") or parts.get("destination") or parts.get("dst") or ""
     container.put_mount(peer, source, target, "readonly" in parts or "ro" in parts, text)
-
-
-def _published(peer: PeerRecipe, text: str) -> None:
-    port = text.partition("/")[0].rpartition(":")[2]
-    if port.isascii() and port.isdigit() and int(port) < 65536:
-        peer.port = peer.port or int(port)
 
 
 def _alone(peer: PeerRecipe, made: Script, path: str) -> None:

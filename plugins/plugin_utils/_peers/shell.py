@@ -126,14 +126,13 @@ class _Reader:
         self.end_statement()
 
     def add(self, text: str, *, quoted: bool = False) -> None:
-        if not self.begun:
-            self.begun = True
-        # NAME= or NAME=( at the beginning of a word that is not quoted.
+        self.begun = True
         self.word += text
         self.quoted = self.quoted or quoted
         self.size += len(text) + 1  # a word of an array may be empty
         if len(self.word) > MAX_WORD or self.size > MAX_ALL:
             raise self.wrong("a word is too long")
+        # NAME= or NAME=( at the beginning of a word that is not quoted.
         if text == "=" and not self.quoted and self.assigns is None and self.array is None:
             first = self.word.find("=") == len(self.word) - 1
             match = _ASSIGNS.fullmatch(self.word) if first else None

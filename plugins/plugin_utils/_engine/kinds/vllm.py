@@ -31,7 +31,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.memory_fit import GIB
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.parallelism import instead_of_replicas
 
-TITLE_PREFIX = "VLLM_PROCESS_NAME_PREFIX"  # see _engine.rank_processes.TITLES
 # vLLM inside NVIDIA's images, by tag (release notes).
 IMAGE_WITHOUT_RAY = (0, 19)  # vllm/vllm-openai: kubernetes-sigs/lws issue 835, ai-dynamo/dynamo pull request 8515
 IMAGES = {"26.01": "0.11.1", "26.03": "0.17.1", "26.05": "0.20.1", "26.10": "0.31.0"}

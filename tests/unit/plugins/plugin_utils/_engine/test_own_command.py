@@ -352,3 +352,9 @@ def test_a_node_that_took_more_than_it_has_is_not_believed(told, expected):
         host: (Taken("own", DOCUMENT["image"], 2, size),) for host, size in (("spark1", 60 << 30), ("spark2", told))
     }
     assert expected in planned(settings={"taken": taken}).summary[0]
+
+
+def test_how_long_it_loads_is_not_guessed():
+    """The table of loaders is of engines that are known."""
+    (line,) = [one for one in planned(settings={"only_print": True}, weights_gb=180.0).summary if "First run" in one]
+    assert "180 GB to download" in line and "known after its first start" in line and "GB/s" not in line

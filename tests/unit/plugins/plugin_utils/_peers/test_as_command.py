@@ -5,13 +5,16 @@ from __future__ import annotations
 """Recipes of others as they are: what becomes a place, what is named as lost, and what nobody has to see."""
 
 import contextlib
+import re
 import time
+from pathlib import Path
 
 import pytest
 import yaml
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers import as_command, planners, read
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import verbs
 
 RANKS = ["--nnodes", "@nodes@", "--node-rank", "@rank@", "--master-addr", "@head@", "--master-port"]
 RANKS += ["@rendezvous_port@"]
@@ -581,3 +584,13 @@ def test_a_folder_that_is_called_as_a_token_begins_stays(tmp_path):
         tmp_path, docker("vllm serve a/b --x /srv/hf_cache_of_models1/hub --y eyJust_a_name")
     )
     assert document["command"]["words"][3:7] == ["--x", "/srv/hf_cache_of_models1/hub", "--y", "eyJust_a_name"]
+
+
+def test_what_is_said_names_variables_and_verbs_that_there_are():
+    root = Path(__file__).resolve().parents[5]
+    defaults = yaml.safe_load((root / "roles/engine/defaults/main.yml").read_text())
+    text = "\n".join(path.read_text() for path in Path(read.__file__).parent.glob("*.py"))
+    variables = set(re.findall(r"\b(engine_(?:[a-z_]+_s|services|image\w*|gpu\w+))\b", text))
+    assert len(variables) > 3 and variables <= set(defaults)
+    spoken = set(re.findall(r"sparkmatrix (?!cluster)([a-z]+) has", text))
+    assert spoken and spoken <= set(verbs.VERBS)
