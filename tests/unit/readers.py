@@ -448,6 +448,7 @@ said(
     "_base/gpu:clocks",
     lambda text: here("_base/gpu:clocks")(machine(text)),
     "5.20, 96, 71, 2405, 0x0000000000000000\n",
+    *fixtures("gpu"),
     refuses=(),
 )
 said(

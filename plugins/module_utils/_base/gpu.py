@@ -39,7 +39,19 @@ ASK_S = 20.0
 # reasons.
 _QUERY = "power.draw,utilization.gpu,temperature.gpu,clocks.sm,clocks_event_reasons.active"
 _WATTS = re.compile(r"[0-9]{1,4}(\.[0-9]{1,3})?")
-SLOWDOWNS = {0x20: "software thermal slowdown", 0x40: "hardware thermal slowdown", 0x80: "hardware power brake"}
+# By nvml.h (nvmlClocksEventReasons), in the words of nvidia-smi -q. Left out is 0x1: idle.
+REASONS = {
+    0x2: "applications clocks setting",
+    0x4: "software power cap",  # what a GPU has that is at its limit, as it should be under full load
+    0x8: "hardware slowdown",  # also while it changes its clock; what is wrong has a bit of its own
+    0x10: "sync boost",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+    0x100: "display clock setting",
+}
+FAULTS = tuple(REASONS[bit] for bit in (0x20, 0x40, 0x80))
+BUSY = 50  # percent; an idle GPU clocks down
 READ_S = 45.0  # torch takes most of it
 # Half a gibibyte of bfloat16, which no cache holds, as often as fits into a second after a warm-up.
 _READ = """
@@ -74,7 +86,8 @@ class Cuda:
 
 @dataclass(frozen=True)
 class Clocks:
-    """How fast the GPU runs now: ``busy`` in percent, ``mhz`` of the SMs; ``slowed``: why its clock is held down."""
+    """How fast the GPU runs now: ``busy`` in percent, ``mhz`` of the SMs; ``slowed``: why its clock is held down, which
+    is a fault by some REASONS only."""
 
     busy: Optional[Count] = None
     celsius: Optional[Count] = None
@@ -124,13 +137,21 @@ def cuda(machine: Machine) -> Cuda:
 
 
 def clocks(machine: Machine) -> Clocks | None:
-    """None where nvidia-smi does not tell."""
+    """None where nvidia-smi does not tell. Of several GPUs the one with a fault, else the slowest that is at work."""
     done = _asked(machine, ["nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"])
-    first = (done.out.strip().splitlines() or [""])[0] if done.rc == 0 else ""
-    words = [word.strip() for word in first.split(",")]
+    found = [_clocks(line) for line in done.out.splitlines()] if done.rc == 0 else []
+    return min(
+        (one for one in found if one),
+        key=lambda one: (not set(one.slowed) & set(FAULTS), (one.busy or 0) < BUSY, one.mhz or 0),
+        default=None,
+    )
+
+
+def _clocks(line: str) -> Clocks | None:
+    words = [word.strip() for word in line.split(",")]
     if len(words) != len(_QUERY.split(",")) or not re.fullmatch(r"0x[0-9a-fA-F]{1,16}", words[-1]):
         return None
-    slowed = tuple(why for bit, why in SLOWDOWNS.items() if int(words[-1], 16) & bit)
+    slowed = tuple(why for bit, why in REASONS.items() if int(words[-1], 16) & bit)
     watts = float(words[0]) if _WATTS.fullmatch(words[0]) else None
     busy, celsius, mhz = map(strict.digits, words[1:4])
     return Clocks(busy, celsius, mhz, slowed, watts)

@@ -18,7 +18,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
 
 EVERY_S = 10.0  # a look at the GPU takes 50 ms of a processor
 AGAIN_S = 3.0
-BUSY = 50  # percent; an idle GPU clocks down
 
 
 def others(look: Callable[[], str], sleep: Callable[[float], None] = time.sleep) -> int | None:
@@ -65,7 +64,7 @@ class Gpu:
             self._seen.append(found)
 
     def seen(self) -> GpuSeen:
-        busy = [clocks for clocks in self._seen if (clocks.busy or 0) >= BUSY] or self._seen
+        busy = [clocks for clocks in self._seen if (clocks.busy or 0) >= gpu.BUSY] or self._seen
         return GpuSeen(
             mhz=min((clocks.mhz for clocks in busy if clocks.mhz), default=None),
             celsius=max((clocks.celsius for clocks in busy if clocks.celsius), default=None),

@@ -49,7 +49,7 @@ METRICS = {
     "sparkmatrix_gpu_temperature_celsius": "Temperature of the GPU.",
     "sparkmatrix_gpu_power_watts": "Power that the GPU draws.",
     "sparkmatrix_gpu_sm_clock_hertz": "Clock of the GPU's multiprocessors; idle it is low.",
-    "sparkmatrix_gpu_slowed": "Whether the driver holds the GPU's clock down, by reason.",
+    "sparkmatrix_gpu_slowed": "Whether the driver holds the GPU's clock down, by reason (of those that are a fault).",
     "sparkmatrix_fabric_applied": "Whether the fabric of this node is applied; 0 while a change is under way.",
     "sparkmatrix_half_up": "Whether a half of a cable is switched on and has a link.",
     "sparkmatrix_half_mtu_bytes": "MTU of a half now.",
@@ -145,7 +145,7 @@ class Collector:
         ):
             if value is not None:
                 yield Sample(f"sparkmatrix_gpu_{name}", value * scale)
-        for why in gpu.SLOWDOWNS.values():
+        for why in gpu.FAULTS:
             yield Sample("sparkmatrix_gpu_slowed", why in found.slowed, {"reason": why})
 
     def of_fabric(self) -> Samples:

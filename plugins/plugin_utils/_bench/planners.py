@@ -162,7 +162,7 @@ def _machine(host: str, plan: NodePlan, result: Served) -> dict[str, Machine]:
     seen = {
         "clock under load": f"{gpu.mhz} MHz" if gpu.mhz else "",
         "temperature under load": f"{gpu.celsius} C" if gpu.celsius else "",
-        "slowed under load": ", ".join(gpu.slowed),
+        "clock held down by": ", ".join(gpu.slowed),
     }
     facts = {name: value for name, value in seen.items() if value}
     rank = next((service_plan.rank for service_plan in plan.here), 0)

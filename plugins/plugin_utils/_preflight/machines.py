@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from ansible.module_utils.parsing.convert_bool import boolean
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import listening, paths, ports
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import gpu, listening, paths, ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import listeners
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._preflight.node import Node
@@ -428,10 +428,11 @@ def check_gpu_slow(context: Context) -> Iterator[Finding]:
             continue
         busy, mhz = state.busy, state.mhz
         at = f" at {state.celsius} degrees Celsius" if state.celsius is not None else ""
-        if state.slowed:
+        faults = [why for why in state.slowed if why in gpu.FAULTS]
+        if faults:
             yield Finding(
                 host,
-                f"the GPU holds its clock down now: {', '.join(state.slowed)}{at}",
+                f"the GPU holds its clock down now: {', '.join(faults)}{at}",
                 "Give the machine air on all sides, and use the power supply that came with it; a lower highest clock "
                 "keeps it cooler until the next boot: sudo nvidia-smi -lgc 0,2000 (nvidia-smi -rgc takes it back)",
                 device,

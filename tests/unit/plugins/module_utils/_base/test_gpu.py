@@ -65,6 +65,7 @@ def test_who_computes():
     assert gpu.parse_processes(None) == []
 
 
+CAPPED = ("software power cap",)
 HOT = ("software thermal slowdown", "hardware thermal slowdown")
 
 
@@ -73,9 +74,7 @@ HOT = ("software thermal slowdown", "hardware thermal slowdown")
     [
         ("84.51, 96, 71, 2405, 0x0000000000000000\n", Clocks(96, 71, 2405, (), 84.51)),
         ("nan, 0, 41, 208, 0x0000000000000001\n", Clocks(0, 41, 208)),
-        # A power cap in software is what every GPU at full load has.
-        ("60, 99, 84, 2200, 0x0000000000000004\n", Clocks(99, 84, 2200, (), 60.0)),
-        ("60, 99, 91, 1600, 0x0000000000000068\n", Clocks(99, 91, 1600, HOT, 60.0)),
+        ("60, 99, 91, 1600, 0x0000000000000068\n", Clocks(99, 91, 1600, ("hardware slowdown", *HOT), 60.0)),
         ("[N/A], [N/A], [N/A], [N/A], 0x0000000000000080", Clocks(slowed=("hardware power brake",))),
         ("60, 96, 71, 2405, [N/A]\n", None),
         ("No devices were found\n", None),
@@ -86,3 +85,26 @@ HOT = ("software thermal slowdown", "hardware thermal slowdown")
 def test_how_fast_the_gpu_runs(printed, expected):
     assert gpu.clocks(Machine(runner=lambda argv: Completed(0, printed))) == expected
     assert gpu.clocks(Machine(runner=lambda argv: Completed(1))) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("idle", Clocks(0, 36, 1980, (), 122.88)),
+        ("first-at-work", Clocks(100, 57, 1440, CAPPED, 691.73)),
+        ("second-at-work", Clocks(99, 59, 1440, CAPPED, 690.36)),
+    ],
+)
+def test_of_two_gpus_the_one_at_work_is_seen(fixtures, name, expected):
+    """Two H200 with driver 580.159.04."""
+    printed = (fixtures / f"gpu/clocks-{name}.csv").read_text()
+    found = gpu.clocks(Machine(runner=lambda argv: Completed(0, printed)))
+    assert found == expected and not set(found.slowed) & set(gpu.FAULTS)
+
+
+def test_of_several_gpus_at_work_a_fault_is_seen_and_then_the_slowest():
+    lines = ["60, 99, 70, 1500, 0x4", "60, 98, 70, 1400, 0x4", "60, 9, 70, 300, 0x1", "No devices were found"]
+    fault = "60, 40, 91, 1600, 0x20"
+    for printed, mhz in ((lines, 1400), ([*lines, fault], 1600), ([fault, *lines], 1600)):
+        done = Completed(0, "\n".join(printed))
+        assert gpu.clocks(Machine(runner=lambda argv, done=done: done)).mhz == mhz

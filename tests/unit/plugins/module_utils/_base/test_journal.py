@@ -25,6 +25,7 @@ HEALTHY = (
     "mlx5_core 0000:01:00.0: 126.028 Gb/s available PCIe bandwidth (32.0 GT/s PCIe x4 link)",
     "NVRM: Xid (PCI:000f:01:00): 43, pid=1, name=python3, Ch 00000008",  # a process that was killed
     "NVRM: loading NVIDIA UNIX Open Kernel Module for aarch64  580.95.05  Release Build",
+    "NVRM: gpuClearFbhubPoisonIntrForBug2924523_GA100: FBHUB Interrupt detected. Clearing it.",
 )
 SHUTDOWN = [
     "systemd[1]: Reached target reboot.target - System Reboot.",

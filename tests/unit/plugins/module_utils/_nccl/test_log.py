@@ -23,7 +23,9 @@ def captured(fixtures: Path, name: str) -> Log:
     [
         ("log-two-halves.txt", "NET/IB", HALVES, HALVES),
         ("collectives-one-host.txt", "P2P", (), ()),
+        ("collectives-shared-memory.txt", "SHM", (), ()),
         ("collectives-sockets.txt", "NET/Socket", (), ()),
+        ("collectives-sockets-namespaces.txt", "NET/Socket", (), ()),
         ("collectives-plugin-missing.txt", "NET/Socket", (), ()),
         ("all_reduce-sockets.txt", "NET/Socket", (), ()),
         ("collectives-no-device.txt", "", (), ()),

@@ -172,6 +172,10 @@ def test_gb10(tmp_path, files, smi, expected):
             "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.95.05  Release Build\nGCC version: 13\n",
             "580.95.05",
         ),
+        (
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (nixbld@)  \n",
+            "580.159.04",
+        ),
         ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.54", "535.54"),
         ("", None),
         (None, None),

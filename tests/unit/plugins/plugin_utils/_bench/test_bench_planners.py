@@ -107,7 +107,7 @@ def test_the_gpu_under_load_is_kept_beside_the_numbers():
     assert made["part"]["machines"][0]["facts"] == {
         "clock under load": "1800 MHz",
         "temperature under load": "83 C",
-        "slowed under load": "hardware thermal slowdown",
+        "clock held down by": "hardware thermal slowdown",
     }
     assert judged(measured(20.0), gpu={"mhz": None, "celsius": None, "slowed": []})["part"]["machines"] == []
 

@@ -438,7 +438,8 @@ MORE = {
         f"the GPU is {clocks}": (node("clocks", {"busy": 80, "celsius": 48, "mhz": 999, "slowed": [], **clocks}), ALL)
         for clocks in (
             {}, {"busy": 79}, {"mhz": 1000}, {"mhz": 0}, {"mhz": None}, {"busy": None}, {"celsius": None},
-            {"slowed": ["heat", "power"]},
+            {"slowed": ["software power cap"], "mhz": 1440},
+            {"slowed": ["software power cap", "hardware thermal slowdown", "hardware power brake"]},
         )
     },
     "the GPU tells no clock": (node("clocks", None), ALL),

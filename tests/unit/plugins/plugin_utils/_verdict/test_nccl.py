@@ -271,7 +271,10 @@ def test_runs_without_a_figure(said: Log, trouble: str, known: dict[str, FabricF
         ("all_reduce-one-rank.txt", ["single_rank_trap"]),
         ("all_reduce-four-ranks.txt", ["single_rank_trap"]),
         ("collectives-one-rank.txt", ["single_rank_trap"]),
+        ("collectives-one-host.txt", ["single_rank_trap"]),
+        ("collectives-shared-memory.txt", ["single_rank_trap"]),
         ("collectives-sockets.txt", ["tcp_fallback"]),
+        ("collectives-sockets-namespaces.txt", ["tcp_fallback"]),
         ("collectives-plugin-missing.txt", ["plugin_fallback"]),
     ],
 )
