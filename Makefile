@@ -13,8 +13,9 @@ env: ## make .venv (ansible and the test tools)
 envs: # both environments, for the tests
 	@tests/tools/make_envs all
 
+# GPUS=2: so many nodes with an NVIDIA card of this machine each (1, 2 or 4)
 demo: env ## boot four simulated Sparks, run site.yml on them and ask the endpoint
-	@.venv/bin/python tests/lab/demo.py up
+	@.venv/bin/python tests/lab/demo.py up --gpus $(or $(GPUS),0)
 
 demo-down: ## remove every trace of the demo
 	@.venv/bin/python tests/lab/demo.py down

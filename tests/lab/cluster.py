@@ -75,9 +75,9 @@ def lab(*arguments: str) -> list[str]:
     return [sys.executable, "tests/lab/lab.py", *arguments]
 
 
-def build() -> None:
-    """Install what the lab needs; build node image and engine environment side by side."""
-    step("Check the machine and install packages", lab("setup"), "setup.log")
+def build(gpus: bool = False) -> None:
+    """Install what the lab needs; build node image and engine environment side by side, with models for GPUs after."""
+    step("Check the machine and install packages", lab("setup", *_gpus(gpus)), "setup.log")
     problems: list[Exception] = []
 
     def guarded(title: str, command: list[str], log: str) -> None:
@@ -91,8 +91,8 @@ def build() -> None:
         threading.Thread(
             target=guarded,
             args=(
-                "Build the engine environment (vLLM for CPU, Ray, a tiny model)",
-                [sys.executable, "tests/lab/engine_env.py", "--cache", str(cache())],
+                f"Build the engine environment (vLLM for {'CUDA' if gpus else 'CPU'}, Ray, a tiny model)",
+                [sys.executable, "tests/lab/engine_env.py", "--cache", str(cache()), *(["--cuda"] if gpus else [])],
                 "engine_env.log",
             ),
         ),
@@ -103,14 +103,22 @@ def build() -> None:
         job.join()
     if problems:
         raise LabError("\n".join(map(str, problems)))
+    if gpus:
+        place = cache() / "gpu"
+        script = [str(place / "engine/bin/python3"), "tests/lab/make_gpu_models.py", str(place / "models")]
+        step("Write models with random weights", script, "models.log")
 
 
-def boot(topology: str = "switch", nodes: int = NODES) -> None:
+def boot(topology: str = "switch", nodes: int = NODES, gpus: bool = False) -> None:
     step(
         f"Boot {nodes} simulated Sparks ({topology})",
-        lab("up", "--nodes", str(nodes), "--topology", topology),
+        lab("up", "--nodes", str(nodes), "--topology", topology, *_gpus(gpus)),
         "up.log",
     )
+
+
+def _gpus(wanted: bool) -> list[str]:
+    return ["--gpus"] if wanted else []
 
 
 @dataclass

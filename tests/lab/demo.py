@@ -3,12 +3,14 @@
 
 """`make demo`: boot four simulated Sparks, run site.yml on them twice, ask the endpoint.
 
+`up --gpus N` (`make demo GPUS=N`): 1, 2 or 4 of them, each with an NVIDIA card of this machine.
 The last line is one JSON object. The exit code is 0 only if both runs succeeded, the second changed nothing and the
 endpoint generated tokens. The cluster stays up; `make demo-down` removes it.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -16,22 +18,35 @@ import time
 from typing import Any
 
 import cluster
+import gpu
 
 PROMPT = "the quick brown fox"
 MAX_TOKENS = 32
 PROBE = "sudo /usr/local/lib/sparkmatrix/sparkmatrix-node probe --json"
 
 
-def up() -> int:
+# By the number of nodes: how they are wired, and the inventory for that.
+WIRED = {
+    1: ("single", "inventories/1spark"),
+    2: ("direct", "inventories/2spark"),
+    cluster.NODES: ("switch", cluster.INVENTORY),
+}
+
+
+def up(gpus: int) -> int:
     started = time.monotonic()
+    nodes = gpus or cluster.NODES
+    topology, inventory = WIRED[nodes]
     try:
-        cluster.build()
-        cluster.boot()
-        cluster.say("-- First run: ansible-playbook site.yml -i inventories/4spark -i .lab/overlay")
-        first = cluster.play("first-run")
+        if gpus:
+            gpu.driver_mounts(gpus)  # says what is missing, before anything is built
+        cluster.build(gpus > 0)
+        cluster.boot(topology, nodes, gpus > 0)
+        cluster.say(f"-- First run: ansible-playbook site.yml -i {inventory} -i .lab/overlay")
+        first = cluster.play("first-run", inventory=inventory)
         check(first.code == 0, "the first run of site.yml failed", "first-run")
         cluster.say("-- Second run, which has to change nothing")
-        second = cluster.play("second-run", show=False)
+        second = cluster.play("second-run", show=False, inventory=inventory)
         check(second.code == 0, "the second run of site.yml failed", "second-run")
         check(second.changed == 0, f"the second run changed {second.stats['changed_tasks']}", "second-run")
         answer = ask()
@@ -63,7 +78,7 @@ def ask() -> dict[str, Any]:
 
 def summary(first: cluster.Run, second: cluster.Run, answer: dict[str, Any], seconds: float) -> None:
     fact = json.loads(cluster.ssh(cluster.HEAD, "cat /etc/ansible/facts.d/sparkmatrix.fact").stdout)
-    rails = ", ".join(f"{rail['netdev']} {rail['address']} MTU {rail['mtu']}" for rail in fact["rails"])
+    rails = ", ".join(f"{rail['netdev']} {rail['address']} MTU {rail['mtu']}" for rail in fact["rails"]) or "no rails"
     endpoint = answer["endpoint"]
     say = cluster.say
     say("")
@@ -99,26 +114,27 @@ def summary(first: cluster.Run, second: cluster.Run, answer: dict[str, Any], sec
     )
 
 
-def build() -> int:
+def build(gpus: int) -> int:
     """Only what `up` does before it boots: packages, node image, engine environment."""
     try:
-        cluster.build()
+        cluster.build(gpus > 0)
     except cluster.LabError as exc:
         print(exc, file=sys.stderr)
         return 1
     return 0
 
 
-def down() -> int:
+def down(_gpus: int) -> int:
     return subprocess.run(cluster.lab("down"), cwd=cluster.ROOT, check=False).returncode
 
 
 def main(argv: list[str]) -> int:
     actions = {"up": up, "build": build, "down": down}
-    if len(argv) != 1 or argv[0] not in actions:
-        print(__doc__)
-        return 2
-    return actions[argv[0]]()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("action", choices=actions)
+    parser.add_argument("--gpus", type=int, default=0, choices=sorted({0, *WIRED}), help="nodes with a card each")
+    options = parser.parse_args(argv)
+    return actions[options.action](options.gpus)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ if sys.version_info < (3, 11):
     sys.exit(f"The lab needs Python 3.11 or later, this is {sys.version.split()[0]}")
 sys.dont_write_bytecode = True  # the simulator's directory is mounted into nodes; root's caches do not belong in it
 
+import gpu
 import keeper
 import kernel_log
 import network
@@ -65,6 +66,7 @@ FILES = {
     "/usr/share/keyrings/debian-archive-keyring.gpg": "debian-archive-keyring",
     kernel_log.PROGRAM: "systemd-journal-remote",
 }
+FOR_THE_IMAGE = {"debootstrap", "debian-archive-keyring"}
 
 
 # --- the machine -----------------------------------------------------------------------------------------------------
@@ -75,7 +77,7 @@ def missing_packages() -> list[str]:
     places = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
     found = {package for tool, package in TOOLS.items() if not shutil.which(tool, path=places)}
     found |= {package for path, package in FILES.items() if not pathlib.Path(path).exists()}
-    return sorted(found)
+    return sorted(found - (FOR_THE_IMAGE if node_image.path().exists() else set()))
 
 
 def missing_features() -> list[str]:
@@ -122,13 +124,15 @@ def _missing_mounts() -> list[str]:
     ]
 
 
-def check() -> int:
+def check(gpus: bool = False) -> int:
     packages = missing_packages()
     if packages:
         print(f"Missing packages. Install them: sudo apt-get install -y --no-install-recommends {' '.join(packages)}")
     problems = missing_features() if not packages else []
     if packages and os.geteuid() != 0:
         problems.append("The lab needs root: it makes network namespaces, mounts and containers. Run it with sudo.")
+    if gpus:
+        problems += gpu.missing()
     for problem in problems:
         print(problem)
     if packages or problems:
@@ -137,18 +141,18 @@ def check() -> int:
     return 0
 
 
-def setup() -> int:
+def setup(gpus: bool = False) -> int:
     packages = missing_packages()
     if packages:
         command = ["apt-get", "install", "-y", "--no-install-recommends", *packages]
         if os.geteuid() != 0 or not shutil.which("apt-get"):
-            return check()
+            return check(gpus)
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
         print(f"Installing {' '.join(packages)}", flush=True)
         if subprocess.run(command, env=environment, check=False).returncode:
             subprocess.run(["apt-get", "update"], env=environment, check=True)
             subprocess.run(command, env=environment, check=True)
-    return check()
+    return check(gpus)
 
 
 # --- up and down -----------------------------------------------------------------------------------------------------
@@ -161,9 +165,11 @@ def up(options: argparse.Namespace) -> int:
         raise LabError("A lab has 1 to 64 nodes.")
     if os.geteuid() != 0:
         raise LabError("The lab needs root. Run it with sudo.")
-    mounts = nodes.default_mounts()
+    mounts = nodes.default_mounts(options.gpus)
     if options.engine_dir or options.python_dir or options.model_dir:
         mounts = nodes.engine_mounts(options.engine_dir, options.python_dir, options.model_dir)
+    if options.gpus:
+        mounts += gpu.driver_mounts(options.nodes)
     image = node_image.build()
     started = time.monotonic()
     with operation():
@@ -180,6 +186,7 @@ def up(options: argparse.Namespace) -> int:
             image=str(image),
             since=time.strftime("%Y-%m-%d %H:%M:%S"),
             mounts=mounts,
+            gpus=options.gpus,
         )
         lab.save(record)
         raise_inotify(record.nodes)
@@ -318,12 +325,15 @@ def parser() -> argparse.ArgumentParser:
             added.add_argument("--id", default=DEFAULT_ID, help="the lab (default: %(default)s)")
         return added
 
-    command("check", "say what this machine lacks; exit code 1 if anything")
-    command("setup", "install the packages that are missing (as root on Debian and Ubuntu), then check")
+    look = command("check", "say what this machine lacks; exit code 1 if anything")
+    prepare = command("setup", "install the packages that are missing (as root on Debian and Ubuntu), then check")
+    for added in (look, prepare):
+        added.add_argument("--gpus", action="store_true", help="also for nodes with NVIDIA cards")
     command("image", "build the node image, if it is not in the cache")
     boot = command("up", "remove what an earlier run of this id left, then boot")
     boot.add_argument("--nodes", type=int, default=4)
     boot.add_argument("--topology", choices=spark.TOPOLOGIES, default="switch")
+    boot.add_argument("--gpus", action="store_true", help="give each node one of this machine's NVIDIA cards")
     boot.add_argument("--engine-dir", type=pathlib.Path, help="mounted at /opt/sparkmatrix/engine, read-only")
     boot.add_argument("--python-dir", type=pathlib.Path, help="mounted at /opt/sparkmatrix/python, read-only")
     boot.add_argument("--model-dir", type=pathlib.Path, help="mounted at /opt/sparkmatrix/models/tiny-llama, read-only")
@@ -354,9 +364,9 @@ def main(argv: list[str]) -> int:
     actions["restart"] = power
     try:
         if options.action == "check":
-            return check()
+            return check(options.gpus)
         if options.action == "setup":
-            return setup()
+            return setup(options.gpus)
         if options.action == "image":
             print(node_image.build())
             return 0

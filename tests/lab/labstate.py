@@ -139,6 +139,7 @@ class Record:
     since: str
     ready: bool = False
     mounts: list[str] = dataclasses.field(default_factory=list)
+    gpus: bool = False  # node 1 has this machine's first card, and so on
 
     @property
     def names(self) -> list[str]:

@@ -17,9 +17,11 @@ import subprocess
 import time
 from collections.abc import Sequence
 
+import gpu
 import keeper
 import network
 from labstate import HERE, Lab, LabError, Record, cache_dir, run, write_atomically
+from sim import spark
 
 ROOTFS = HERE / "node/rootfs"
 MODES = {"etc/sudoers.d/dgx": 0o440, "etc/netplan/01-network-manager-all.yaml": 0o600}
@@ -152,6 +154,7 @@ def start(lab: Lab, record: Record, node: str) -> None:
         f"{HERE / 'tools'}:/opt/spark-lab/tools:ro",
         f"{lab.control(node)}:/run/sim/ctl",
         *record.mounts,
+        *(gpu.hidden(spark.node_number(node), gpu.cards()) if record.gpus else ()),
     ]
     run(
         podman(
@@ -227,6 +230,8 @@ def boot(lab: Lab, record: Record, client_key: pathlib.Path) -> list[str]:
         make_key(host_key(lab, node), node)
         prepare(lab, record, node, key)
         start(lab, record, node)
+        if record.gpus:
+            execute(lab, node, ["ldconfig"])  # Triton asks it where libcuda is
         return wait_ready(lab, record, node)
 
     with concurrent.futures.ThreadPoolExecutor(max_workers=8) as pool:
@@ -292,13 +297,13 @@ def _helpers(lab: Lab) -> list[int]:
     return found
 
 
-def default_mounts() -> list[str]:
+def default_mounts(gpus: bool = False) -> list[str]:
     """The engine environment, where it has been built, and that of the chat page."""
     cache = cache_dir()
-    if not (cache / ".engine.stamp").exists():
-        return []
-    mounts = engine_mounts(cache / "engine", cache / "python", cache / "models/tiny-llama")
-    if (cache / ".web-ui.stamp").exists():
+    mounts = gpu.environment_mounts(cache / "gpu") if gpus else []
+    if not gpus and (cache / ".engine.stamp").exists():
+        mounts = engine_mounts(cache / "engine", cache / "python", cache / "models/tiny-llama")
+    if mounts and (cache / ".web-ui.stamp").exists():
         mounts.append(f"{cache / 'web-ui'}:/opt/sparkmatrix/web-ui:ro")
     return mounts
 

@@ -11,8 +11,9 @@ import pathlib
 import shutil
 from collections.abc import Mapping
 
+import gpu
 import nodes
-from labstate import HERE, Lab, Record, write_atomically
+from labstate import HERE, Lab, Record, cache_dir, write_atomically
 
 
 def state(record: Record) -> pathlib.Path:
@@ -44,8 +45,15 @@ def write(lab: Lab, record: Record) -> None:
         node: Login(record.address(node), 22, nodes.host_key(lab, node).with_suffix(".pub").read_text())
         for node in record.names
     }
-    variables = (HERE / "overlay_vars.yml").read_text().replace("@CHECKOUT@", record.checkout)
-    publish(state(record), logins, sockets, variables)
+    publish(state(record), logins, sockets, group_vars(record))
+
+
+def group_vars(record: Record) -> str:
+    """What the playbooks are told otherwise than on a Spark."""
+    shared, own = ((HERE / f"overlay_vars{part}.yml").read_text() for part in ("", "_gpu" if record.gpus else "_cpu"))
+    text = shared.replace("@CHECKOUT@", record.checkout) + own.removeprefix("---")
+    there = gpu.requirements(cache_dir() / "gpu/engine") if record.gpus else []
+    return text + (f"engine_venv_requirements: {json.dumps(there)}\n" if there else "")
 
 
 def publish(base: pathlib.Path, logins: Mapping[str, Login], sockets: pathlib.Path, group_vars: str) -> None:
