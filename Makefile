@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help env envs demo demo-down test test-fast test-full status mutation fuzz bench locks renew format docs release clean
+.PHONY: help env envs demo gpu-payload demo-down test test-fast test-full status mutation fuzz bench locks renew format docs release clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,6 +16,9 @@ envs: # both environments, for the tests
 # GPUS=2: so many nodes with an NVIDIA card of this machine each (1, 2 or 4)
 demo: env ## boot four simulated Sparks, run site.yml on them and ask the endpoint
 	@.venv/bin/python tests/lab/demo.py up --gpus $(or $(GPUS),0)
+
+gpu-payload: env ## all that the demo with GPUS=N needs, in pieces for a machine without network: dist/gpu-payload
+	@.venv/bin/python tests/lab/gpu_payload.py make dist/gpu-payload
 
 demo-down: ## remove every trace of the demo
 	@.venv/bin/python tests/lab/demo.py down

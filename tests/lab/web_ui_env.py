@@ -14,7 +14,6 @@ import hashlib
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 
 import engine_env
@@ -51,58 +50,30 @@ def fingerprint() -> str:
 
 
 def build(cache: pathlib.Path) -> None:
-    stamp, environment = cache / f".{NAME}.stamp", cache / NAME
+    stamp, place = cache / f".{NAME}.stamp", engine_env.on_cpus(cache, NAME)
     if stamp.exists() and stamp.read_text() == fingerprint():
         print(f"The environment of the chat page in {cache} is up to date")
         return
     stamp.unlink(missing_ok=True)
-    shutil.rmtree(environment, ignore_errors=True)
-    engine_env.run(
-        [str(cache / f"python/bin/python{engine_env.VERSION}"), "-m", "venv", "--symlinks", str(environment)]
-    )
-    engine_env.step(f"Install {package()}", lambda: install(environment))
-    engine_env.step("Compile", lambda: compile_all(environment))
-    relocate(cache, environment)
+    shutil.rmtree(place.engine, ignore_errors=True)
+    engine_env.run([place.interpreter, "-m", "venv", "--symlinks", place.engine])
+    engine_env.step(f"Install {package()}", lambda: install(place))
+    engine_env.step("Compile", lambda: engine_env.compile_all(place))
+    engine_env.relocate(place)
     stamp.write_text(fingerprint())
 
 
-def install(environment: pathlib.Path) -> None:
+def install(place: engine_env.Place) -> None:
     """PyTorch first, and held: its build on PyPI pulls gigabytes of CUDA libraries."""
-    pip = [
-        str(environment / f"bin/python{engine_env.VERSION}"),
-        "-m",
-        "pip",
-        "--disable-pip-version-check",
-        "--no-input",
-    ]
-    pip += ["install", "--no-compile", "--no-warn-script-location", "--only-binary", ":all:", "--quiet"]
+    pip = engine_env.pip(place)
     torch = engine_env.requirements()[0]
     try:
         engine_env.run([*pip, "--no-index", torch, "--no-deps"])
     except engine_env.BuildError:
         engine_env.run([*pip, "--index-url", engine_env.TORCH_INDEX, torch])
-    held = environment / "held.txt"
+    held = place.engine / "held.txt"
     held.write_text(f"{torch}\n")
-    engine_env.run([*pip, "--constraint", str(held), package()])
-
-
-def compile_all(environment: pathlib.Path) -> None:
-    """The nodes cannot write beside the sources. Templates of other languages among them are no valid Python."""
-    python = str(environment / f"bin/python{engine_env.VERSION}")
-    words = [python, "-m", "compileall", "-q", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash"]
-    # Some files of packages are for other Pythons, and do not compile.
-    subprocess.run(
-        [*words, str(environment / "lib")], env=engine_env.clean_environment(), check=False, capture_output=True
-    )
-
-
-def relocate(cache: pathlib.Path, environment: pathlib.Path) -> None:
-    """What names the place of the environment names the one on the nodes."""
-    link = environment / f"bin/python{engine_env.VERSION}"
-    link.unlink()
-    link.symlink_to(f"../../python/bin/{link.name}")
-    for path in (environment / "bin/open-webui", environment / "pyvenv.cfg"):
-        path.write_text(path.read_text().replace(str(cache), engine_env.NODE_ROOT))
+    engine_env.run([*pip, "--constraint", held, package()])
 
 
 if __name__ == "__main__":
