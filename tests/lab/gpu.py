@@ -89,7 +89,7 @@ def driver_mounts(nodes: int, host: pathlib.Path = HOST, cached: str | None = No
 
 def environment_mounts(place: pathlib.Path) -> list[str]:
     """The environment with CUDA, where there is one."""
-    if not (place / ".stamp").exists():
+    if not (place / ".engine.stamp").exists():
         return []
     parts = [("engine", place / "engine"), ("python", place / "python")]
     # Each for itself: the product keeps models beside them.

@@ -139,7 +139,11 @@ def collect_tools(target: pathlib.Path) -> None:
     binaries = [pathlib.Path(found).resolve() for found in places]
     for name, binary in zip(names, binaries):
         shutil.copy2(binary, target / "bin" / name)
-    for library in engine_env.needed_libraries(binaries):
+    files = [pathlib.Path(path) for path, package in lab.FILES.items() if package not in lab.FOR_THE_IMAGE]
+    for path in files:
+        (target / "files" / path.relative_to("/")).parent.mkdir(parents=True)
+        shutil.copy2(path, target / "files" / path.relative_to("/"))
+    for library in engine_env.needed_libraries([*binaries, *files]):
         shutil.copy2(library, target / "lib" / library.name)
     for directory in ("/etc/containers", "/usr/share/containers"):
         for name in ("policy.json", "containers.conf", "seccomp.json"):
@@ -189,6 +193,11 @@ def place_tools(tree: pathlib.Path) -> None:
         if not shutil.which(program.name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin"):
             shutil.copy2(program, pathlib.Path("/usr/local/bin", program.name))
             added.append(program.name)
+    for file in filter(pathlib.Path.is_file, (tree / "files").rglob("*")):
+        there = pathlib.Path("/", file.relative_to(tree / "files"))
+        if not there.exists():
+            there.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(file, there)
     LIBRARIES.mkdir(parents=True, exist_ok=True)
     for library in (tree / "lib").iterdir():
         if f"\t{library.name} " not in known:

@@ -127,7 +127,7 @@ def test_the_environment_with_cuda(tmp_path, monkeypatch):
     for name in ("engine", "python", "models/qwen8b"):
         (place / name).mkdir(parents=True)
     assert nodes.default_mounts(gpus=True) == []  # not built to its end
-    (place / ".stamp").touch()
+    (place / ".engine.stamp").touch()
     (place / "mounts.txt").write_text("/opt/torch\n\n")
     assert nodes.default_mounts(gpus=True) == [
         *(f"{place / name}:/opt/sparkmatrix/{name}:ro" for name in ("engine", "python", "models/qwen8b")),
