@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -202,8 +203,7 @@ def _up(call: Call, options: tuple[str, ...], on: str, yes: bool) -> int:
         click.echo(f"{call.where} is there already, so --on says nothing", err=True)
     if not call.place.exists() and (code := call.begin(on.replace(",", " "))):
         return code
-    choice = chosen_model.find(call.place) if model else None
-    options = (*extra(engine_recipe=model), *options)
+    kept, options = choose(call.place, model, options)
     os.environ[verbs.GOES_ON] = "yes"
     if code := call.play("preflight", *options):
         return code
@@ -212,7 +212,7 @@ def _up(call: Call, options: tuple[str, ...], on: str, yes: bool) -> int:
     agree(yes or part, f"{what}\n  {call.typed} undo\nGo on?", default=True)
     if (code := call.play("site", *options)) or part:
         return code
-    keep(choice, model)
+    kept()
     click.secho(f"\n> {QUESTION}", bold=True)
     code, _said = call.head.run(("ask",), QUESTION)
     click.echo(f'Next: {call.typed} ask "…"')
@@ -225,10 +225,10 @@ def _run(call: Call, options: tuple[str, ...]) -> int:
     model, options = split(options)
     if not model:
         raise click.UsageError(f"Which model? Those that fit: {call.typed} models")
-    choice = chosen_model.find(call.inventory)
-    code = call.play("upgrade", *extra(engine_recipe=model), *options)
+    kept, options = choose(call.inventory, model, options)
+    code = call.play("upgrade", *options)
     if not code and not any(option.startswith(PARTS) for option in options):
-        keep(choice, model)
+        kept()
     return code
 
 
@@ -287,10 +287,24 @@ def _ansible(call: Call, playbook: str, options: tuple[str, ...]) -> int:
     return call.play(name, *options) if call.given or call.place.exists() else play(name, None, options)
 
 
-def keep(choice: chosen_model.Choice | None, model: str) -> None:
-    if choice and choice.model != model:
-        for line in choice.keep(model):
-            click.secho(f"{log.from_home(str(choice.path))}: {line}", fg="green" if line[0] == "+" else "red")
+def choose(place: Path, model: str, options: tuple[str, ...]) -> tuple[Callable[[], None], tuple[str, ...]]:
+    """What keeps the model in the inventory, and the options of its run. What was allowed to the model before is
+    allowed to no other."""
+    if not model:
+        return lambda: None, options
+    choice, model = chosen_model.find(place), chosen_model.whole(model)
+    said = ansible_options.words(options, chosen_model.ALLOW)
+    allowed = said or (choice.allowed if choice.model == model else [])
+    more = () if said or allowed == choice.allowed else ("-e", json.dumps({chosen_model.ALLOW: []}))
+
+    def keep() -> None:
+        if (choice.model, choice.allowed) != (model, allowed):
+            for line in choice.keep(model, allowed):
+                click.secho(f"{log.from_home(str(choice.path))}: {line}", fg="green" if line[0] == "+" else "red")
+            if said and not choice.can_allow:
+                click.echo(f"For the next run add there: {chosen_model.ALLOW}: [{', '.join(said)}]")
+
+    return keep, (*extra(engine_recipe=model), *more, *options)
 
 
 def agree(yes: bool, question: str, *, default: bool) -> None:

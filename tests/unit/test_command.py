@@ -118,6 +118,28 @@ def test_a_model_is_kept_after_it_has_answered(ran: list[list[str]], monkeypatch
     assert [words[-2:] for words in ran[1:]] == [["-e", "engine_recipe=minimax-m2.7-awq"]] * 2
 
 
+def test_a_file_is_kept_with_what_it_was_allowed_and_no_other_recipe_is(
+    ran: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = command.PLACE / "mine/group_vars/sparks.yml"
+    assert call("run", "mine.yml", "-e", "engine_allow=command").return_value == 0
+    mine = f"engine_recipe={tmp_path}/mine.yml"
+    assert f"\nengine_recipe: {tmp_path}/mine.yml\nengine_allow: [command]  #" in file.read_text()
+    kept = file.read_text()
+    assert call("run", "mine.yml").return_value == 0 and file.read_text() == kept
+    assert call("run", "qwen3-8b").return_value == 0
+    assert file.read_text() == "# mine\nengine_recipe: qwen3-8b\n# more\n"
+    assert call("run", "mine.yml", "--extra-vars", '{"engine_allow": ["command"]}').return_value == 0
+    assert file.read_text() == kept
+    assert [words[4:] for words in ran] == [
+        ["-e", mine, "-e", "engine_allow=command"],
+        ["-e", mine],
+        ["-e", "engine_recipe=qwen3-8b", "-e", '{"engine_allow": []}'],
+        ["-e", mine, "--extra-vars", '{"engine_allow": ["command"]}'],
+    ]
+
+
 def test_which_inventory(ran: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The only one; one of several by its name, before or after the verb; a path."""
     (command.PLACE / "left.unfinished").mkdir()

@@ -50,6 +50,65 @@ def test_one_line_changes(tmp_path: Path, name: str, text: str, after: str) -> N
     assert list(path.parent.glob(".*")) == []
 
 
+REMARK = "  # to the recipe above; kept by sparkmatrix run"
+
+
+@pytest.mark.parametrize(
+    ("text", "after"),
+    [
+        ("engine_recipe: old # b\nx: y\n", "engine_recipe: /a/b.yml\n{}\nx: y\n"),
+        ("engine_recipe: old", "engine_recipe: /a/b.yml\n{}"),
+        ("engine_recipe: old\r\nx: y\r\n", "engine_recipe: /a/b.yml\r\n{}\r\nx: y\r\n"),
+        # Nothing can stand below it, or somebody says himself what is allowed.
+        ("{engine_recipe: old, x: y}\n", "{engine_recipe: /a/b.yml, x: y}\n"),
+        ("engine_allow: [a]\nengine_recipe: old\n", "engine_allow: [a]\nengine_recipe: /a/b.yml\n"),
+        ("engine_recipe: old\nengine_allow: [a]\n", "engine_recipe: /a/b.yml\nengine_allow: [a]\n"),
+    ],
+)
+def test_what_a_recipe_was_allowed_stands_below_it_and_goes_with_it(tmp_path: Path, text: str, after: str) -> None:
+    place = inventory(tmp_path)
+    path = place / "group_vars/sparks.yml"
+    path.parent.mkdir()
+    path.write_bytes(text.encode())
+    first = chosen_model.find(place)
+    first.keep("/a/b.yml", ["command", "moving-image"])
+    kept = f"engine_allow: [command, moving-image]{REMARK}"
+    assert path.read_bytes().decode() == after.replace("{}", kept)
+    found = chosen_model.find(place)
+    assert (found.model, found.owned) == ("/a/b.yml", first.owned)
+    assert found.allowed == (["command", "moving-image"] if first.can_allow else [])
+    found.keep("/a/b.yml", ["command"] if first.can_allow else [])
+    assert chosen_model.find(place).allowed == ["command"] * first.can_allow
+    chosen_model.find(place).keep("old")
+    assert path.read_bytes().decode() == text.replace(" # b", "")
+
+
+def test_it_stands_deep_in_the_file_of_the_hosts(tmp_path: Path) -> None:
+    text = "all:\n  vars:\n    engine_recipe: old\n  children: {sparks: {hosts: {a: {}}}}\n"
+    found = chosen_model.find(inventory(tmp_path, **{"hosts.yml": text}))
+    assert f"\n    engine_recipe: new\n    engine_allow: [command]{REMARK}\n  child" in found.instead(
+        "new", ["command"]
+    )
+
+
+@pytest.mark.parametrize("name", ["/a b/ä: #1.yml", "../mine.yaml", "~/x.yml"])
+def test_a_file_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv("HOME", "/h")
+    found = chosen_model.find(inventory(tmp_path, **{NAMES[1]: "engine_recipe: old\n"}))
+    whole = chosen_model.whole(name)
+    assert whole.startswith("/") and "~" not in whole and ".." not in whole
+    found.keep(whole)
+    assert chosen_model.find(tmp_path).model == whole
+    assert chosen_model.whole("qwen3-8b") == "qwen3-8b"
+
+
+@pytest.mark.parametrize("name", ["/a/{{ x }}.yml", '/a/"x.yml', "/a\n/x.yml"])
+def test_what_would_be_more_than_a_name_is_not_written(tmp_path: Path, name: str) -> None:
+    found = chosen_model.find(inventory(tmp_path, **{NAMES[1]: "engine_recipe: old\n"}))
+    with pytest.raises(SparkError):
+        found.keep(name)
+
+
 def test_the_file_stays_its_owners(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Root changes it for somebody; who is not root may not give it away, and it is his already."""
     given: list[tuple[int, int]] = []
