@@ -106,6 +106,7 @@ def build(gpus: bool = False) -> None:
     if gpus:
         place = cache() / "gpu"
         script = [str(place / "engine/bin/python3"), "tests/lab/make_gpu_models.py", str(place / "models")]
+        script += ["qwen8b", "qwen06b"]  # of gpu-dense and gpu-small
         step("Write models with random weights", script, "models.log")
 
 
