@@ -15,6 +15,7 @@ from __future__ import annotations
 import concurrent.futures
 import json
 import math
+import os
 import pathlib
 import shutil
 import sys
@@ -198,6 +199,7 @@ def main(base: pathlib.Path, names: list[str]) -> None:
     unknown = [name for name in names if name not in SHAPES]
     if unknown:
         sys.exit(f"There is no {', '.join(unknown)}; there are {', '.join(SHAPES)}")
+    os.umask(0o022)  # read by ordinary users of the nodes
     tiny = base / "tiny-llama"
     if not (tiny / "config.json").exists():
         tiny.mkdir(parents=True, exist_ok=True)

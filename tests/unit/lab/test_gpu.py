@@ -121,6 +121,18 @@ def test_each_node_sees_its_own_card():
     assert gpu.hidden(2, [3, 10]) == ["/dev/null:/dev/nvidia3"]
 
 
+@pytest.mark.parametrize("gpus", [False, True])
+def test_a_node_boots_without_the_cards_of_others(monkeypatch, gpus):
+    said = []
+    monkeypatch.setattr(nodes, "run", said.append)
+    monkeypatch.setattr(nodes.keeper, "inside", lambda _lab: [])
+    monkeypatch.setattr(nodes.gpu, "cards", lambda: [0, 1])
+    record = labstate.Record("lab", "direct", 2, "10.0.0", str(ROOT), "", "", "", gpus=gpus)
+    nodes.start(labstate.Lab("lab"), record, "spark2")
+    volumes = [word for word in said[-1] if "/dev/" in str(word)]
+    assert volumes == (["--volume=/dev/null:/dev/nvidia0"] if gpus else [])
+
+
 def test_the_environment_with_cuda(tmp_path, monkeypatch):
     monkeypatch.setenv("SPARKMATRIX_CACHE", str(tmp_path))
     place = tmp_path / "gpu"
