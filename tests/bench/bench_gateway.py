@@ -10,14 +10,18 @@ figure is all their tokens over the time until the last of them has ended. The r
 of neighbouring rounds, many and short: other programs that take the processor for a while spoil single pairs only. The
 middle half of the pairs says how far they are apart. The processor time of both, during the rounds through the gateway,
 does not depend on other programs. Where the engine computes on this processor too, ``paced_engine.py`` shows what the
-gateway costs alone.
+gateway costs alone. A process for every four processors asks, so that one Python is not what is measured. The last line
+is JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import http.client
 import json
+import multiprocessing
+import os
 import ssl
 import statistics
 import subprocess
@@ -29,6 +33,9 @@ ENGINE = "/etc/sparkmatrix/engine.json"
 DESCRIPTION = "/etc/sparkmatrix/gateway.json"
 GATEWAY = "sparkmatrix-gateway.service"
 AUTHORITY = "/etc/sparkmatrix/gateway/tls/ca.crt"
+ASKING = min(8, max(1, (os.cpu_count() or 1) // 4))  # processes
+Way = tuple[str, str, str]  # address, key, model
+Round = tuple[float, float]  # tokens per second of all streams together, median seconds to the first token
 
 
 def connect(base: str) -> http.client.HTTPConnection:
@@ -51,23 +58,30 @@ def stream(base: str, key: str, model: str, tokens: int, result: list[tuple[int,
         raise SystemExit(f"{base}: HTTP {response.status}: {response.read(500)!r}")
     for line in response:
         if line.startswith(b"data: {"):
-            event = json.loads(line[6:])
-            if event.get("choices") and not first:
+            if not first and json.loads(line[6:]).get("choices"):
                 first = time.monotonic() - started
-            count = (event.get("usage") or {}).get("completion_tokens") or count
+            if b'"completion_tokens"' in line:
+                count = json.loads(line[6:])["usage"]["completion_tokens"]
     connection.close()
     result.append((count, first))
 
 
-def a_round(base: str, key: str, model: str, streams: int, tokens: int) -> tuple[float, float]:
-    """(tokens per second of all streams together, median seconds to the first token)."""
+def together(base: str, key: str, model: str, streams: int, tokens: int) -> list[tuple[int, float]]:
     result: list[tuple[int, float]] = []
     threads = [threading.Thread(target=stream, args=(base, key, model, tokens, result)) for _ in range(streams)]
-    started = time.monotonic()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    return result
+
+
+def a_round(pool: concurrent.futures.Executor, way: Way, streams: int, tokens: int) -> Round:
+    base, key, model = way
+    started = time.monotonic()
+    shares = [streams // ASKING + (number < streams % ASKING) for number in range(ASKING)]
+    asked = [pool.submit(together, base, key, model, share, tokens) for share in shares if share]
+    result = [answer for share in asked for answer in share.result()]
     seconds = time.monotonic() - started
     if len(result) != streams or any(count != tokens for count, _first in result):
         raise SystemExit(f"{base}: {len(result)} of {streams} answers, {sorted(count for count, _first in result)}")
@@ -100,21 +114,26 @@ def main() -> None:
     with open(DESCRIPTION, encoding="utf-8") as file:
         gateway = json.load(file)
     ways = {
-        "engine": (f"http://{engine['host']}:{engine['port']}", secret(engine["key_file"])),
-        "gateway": (wanted.endpoint or f"http://{gateway['host']}:{gateway['port']}", secret(gateway["key_file"])),
+        "engine": (f"http://{engine['host']}:{engine['port']}", secret(engine["key_file"]), engine["model"]),
+        "gateway": (
+            wanted.endpoint or f"http://{gateway['host']}:{gateway['port']}",
+            secret(gateway["key_file"]),
+            engine["model"],
+        ),
     }
-    for base, key in ways.values():
-        a_round(base, key, engine["model"], max(wanted.streams), 8)  # warm
+    pool = concurrent.futures.ProcessPoolExecutor(ASKING, multiprocessing.get_context("fork"))
+    for way in ways.values():
+        a_round(pool, way, max(wanted.streams), 8)  # warm
+    figures: dict[int, dict[str, float]] = {}
     print("streams   engine, gateway tok/s  ratio (middle half)   first token ms   processor time per token, µs")
     for streams in wanted.streams:
-        seen: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
+        seen: dict[str, list[Round]] = {name: [] for name in ways}
         spent = dict.fromkeys((wanted.unit, GATEWAY), 0.0)
         for number in range(wanted.rounds):
-            for way in sorted(ways, reverse=bool(number % 2)):
-                base, key = ways[way]
+            for name in sorted(ways, reverse=bool(number % 2)):
                 before = {unit: processor(unit) for unit in spent}
-                seen[way].append(a_round(base, key, engine["model"], streams, wanted.tokens))
-                if way == "gateway":
+                seen[name].append(a_round(pool, ways[name], streams, wanted.tokens))
+                if name == "gateway":
                     spent = {unit: spent[unit] + processor(unit) - before[unit] for unit in spent}
         rate = {way: statistics.median(rate for rate, _first in rounds) for way, rounds in seen.items()}
         first = {way: 1000 * statistics.median(first for _rate, first in rounds) for way, rounds in seen.items()}
@@ -127,6 +146,9 @@ def main() -> None:
             f"   engine {per_token[wanted.unit]:.0f}, gateway {per_token[GATEWAY]:.0f}",
             flush=True,
         )
+        found = {**rate, "ratio": middle, "ratio_low": low, "ratio_high": high}
+        figures[streams] = {name: round(value, 3) for name, value in found.items()}
+    print(json.dumps(figures))
 
 
 if __name__ == "__main__":

@@ -5,9 +5,9 @@
 
 Usage: bench_start.py [--beside ID] [--inventory inventories/1spark] [--rounds 3]
 
-``bare``: the unit's command line and environment, started by hand as the same user. ``keeper``: ``systemctl start
-sparkmatrix-keeper``. ``playbook``: ``playbooks/start.yml``, until the token and until Ansible has ended. A process on
-the node asks for the first token in all three, five times a second. One JSON line.
+``bare``: the unit's command line and environment, started by hand as the same user, outside of systemd. ``keeper``:
+``systemctl start sparkmatrix-keeper``. ``playbook``: ``playbooks/start.yml``, until the token and until Ansible has
+ended. A process on the node asks for the first token in all three, five times a second. One JSON line.
 """
 
 from __future__ import annotations
@@ -25,35 +25,103 @@ sys.path.insert(0, str(ROOT / "tests/lab"))
 import cluster
 
 HEAD = "spark1"
-# Runs on the node, as root. argv: what to start.
+# Runs on the node, as root, and prints when the engine was ready and when the first token came. argv: what to start;
+# ``rank`` is what another node does for a bare start, until it is told that it is over.
 ON_NODE = r"""
-import json, os, pwd, re, shlex, signal, subprocess, sys, time, urllib.request
-ENGINE = json.load(open("/etc/sparkmatrix/engine.json"))
+import json, os, pathlib, pwd, re, shlex, signal, subprocess, sys, time, urllib.request
 UNIT = "/etc/systemd/system/sparkmatrix-engine.service"
 
 def variables(path):
     return dict(re.findall(r'^(\w+)="?(.*?)"?$', open(path).read(), re.M))
 
-KEY = variables(ENGINE["key_file"])["VLLM_API_KEY"]
+OVER = pathlib.Path("/run/bare-start-over")
+CGROUPS = pathlib.Path("/sys/fs/cgroup")
+BARE = CGROUPS / "sparkmatrix.slice/bare"  # at the service's ports nobody outside of the slice answers
 
-def token():
-    body = {"model": ENGINE["model"], "messages": [{"role": "user", "content": "a"}], "max_tokens": 1}
-    address = "http://%s:%s/v1/chat/completions" % (ENGINE["host"], ENGINE["port"])
-    head = {"Authorization": "Bearer " + KEY, "Content-Type": "application/json"}
-    request = urllib.request.Request(address, json.dumps(body).encode(), head)
+def described():  # on the head
+    return json.load(open("/etc/sparkmatrix/engine.json"))
+
+def ask(path, body=None):
+    engine = described()
+    key = variables(engine["key_file"])["VLLM_API_KEY"]
+    head = {"Authorization": "Bearer " + key, "Content-Type": "application/json"}
+    data = json.dumps(body).encode() if body else None
+    request = urllib.request.Request("http://%s:%s%s" % (engine["host"], engine["port"], path), data, head)
+    return urllib.request.urlopen(request, timeout=60).read()
+
+def ready():
     try:
-        answer = json.load(urllib.request.urlopen(request, timeout=60))
-        return answer["usage"]["completion_tokens"] > 0
+        ask("/health")
+        return True
     except OSError:
         return False
 
-def first():
-    while not token():
-        time.sleep(0.2)
-    return time.time()
+def token():
+    body = {"model": described()["model"], "messages": [{"role": "user", "content": "a"}], "max_tokens": 1}
+    try:
+        return json.loads(ask("/v1/chat/completions", body))["usage"]["completion_tokens"] > 0
+    except OSError:
+        return False
 
+def first(began=0.0, process=None):
+    times = {}
+    for name, seen in (("ready", ready), ("token", token)):
+        while not seen():
+            if process and process.poll() is not None:
+                sys.exit(open("/var/tmp/bare.log").read()[-2000:])
+            time.sleep(0.2)
+        times[name] = time.time() - began
+    print(json.dumps(times))
+
+def bare():
+    lines = open(UNIT).read()
+    command = shlex.split(re.search(r"^ExecStart=(.*)$", lines, re.M)[1])
+    user = re.search(r"^User=(.*)$", lines, re.M)[1]
+    home = re.search(r"^WorkingDirectory=(.*)$", lines, re.M)[1]
+    made = {"PATH": os.environ["PATH"], "USER": user, "LOGNAME": user, "HOME": pwd.getpwnam(user).pw_dir}
+    for path in re.findall(r"^EnvironmentFile=(.*)$", lines, re.M):
+        made.update(variables(path))
+    before = re.search(r"^0::(.*)$", open("/proc/self/cgroup").read(), re.M)[1]
+    BARE.mkdir(exist_ok=True)
+    (BARE / "cgroup.procs").write_text("0")  # inherited
+    try:
+        return started(command, made, home, user)
+    finally:
+        (CGROUPS / before[1:] / "cgroup.procs").write_text("0")
+
+def started(command, made, home, user):
+    return subprocess.Popen(
+        command, env=made, cwd=home, user=user, group=user, extra_groups=[], start_new_session=True,
+        stdout=open("/var/tmp/bare.log", "w"), stderr=subprocess.STDOUT,
+    )
+
+def end(process):
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(30)
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        while BARE.exists():
+            try:
+                BARE.rmdir()
+            except OSError:
+                time.sleep(0.1)
+
+signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # what was started by hand is ended, too
 if sys.argv[1] == "wait":
-    print(first())
+    first()
+    sys.exit()
+if sys.argv[1] == "rank":
+    OVER.unlink(missing_ok=True)
+    process = bare()
+    try:
+        while not OVER.exists():
+            time.sleep(0.2)
+    finally:
+        end(process)
     sys.exit()
 subprocess.run(["systemctl", "stop", "sparkmatrix-keeper", "sparkmatrix-engine"], check=True)
 while token():
@@ -63,30 +131,20 @@ if sys.argv[1] == "stop":
 began = time.time()
 if sys.argv[1] == "keeper":
     subprocess.run(["systemctl", "start", "sparkmatrix-keeper"], check=True)
-    print(first() - began)
+    first(began)
 else:
-    lines = open(UNIT).read()
-    command = shlex.split(re.search(r"^ExecStart=(.*)$", lines, re.M)[1])
-    user = re.search(r"^User=(.*)$", lines, re.M)[1]
-    home = re.search(r"^WorkingDirectory=(.*)$", lines, re.M)[1]
-    made = {"PATH": os.environ["PATH"], "USER": user, "LOGNAME": user, "HOME": pwd.getpwnam(user).pw_dir}
-    for path in re.findall(r"^EnvironmentFile=(.*)$", lines, re.M):
-        made.update(variables(path))
-    began = time.time()
-    process = subprocess.Popen(
-        command, env=made, cwd=home, user=user, group=user, extra_groups=[], start_new_session=True,
-        stdout=open("/var/tmp/bare.log", "w"), stderr=subprocess.STDOUT,
-    )
-    print(first() - began)
-    process.send_signal(signal.SIGTERM)
-    process.wait(60)
+    process = bare()
+    try:
+        first(began, process)
+    finally:
+        end(process)
 """
 
 
 def node(state: Path, mode: str) -> float:
     words = ["ssh", "-F", str(state / "ssh_config"), HEAD, f"sudo timeout 600 python3 - {mode}"]
     done = subprocess.run(words, input=ON_NODE, capture_output=True, text=True, check=True)
-    return float(done.stdout or 0)
+    return float(json.loads(done.stdout or '{"token": 0}')["token"])
 
 
 def playbook(state: Path, inventory: str) -> tuple[float, float]:
@@ -106,7 +164,7 @@ def playbook(state: Path, inventory: str) -> tuple[float, float]:
             raise SystemExit(cluster.log_tail("bench-start"))
         ended = time.time() - began
         # Nodes of the lab have the clock of this machine.
-        return float(waiting.stdout.read()) - began, ended
+        return float(json.loads(waiting.stdout.read())["token"]) - began, ended
 
 
 def main() -> int:

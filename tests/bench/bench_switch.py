@@ -19,7 +19,6 @@ import shlex
 import subprocess
 import sys
 import time
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -91,11 +90,7 @@ class Bench:
         began = time.time()
         run = self.play(f"bench-switch-{step}", playbook, recipe)
         kept = json.loads(self.node("cat /var/lib/sparkmatrix/keeper/state.json"))
-        parts = kept["start_parts"]
-        # Nodes of the lab have the clock of this machine.
-        token = datetime.fromisoformat(kept["since"]).timestamp() - began
-        found = {"before": round(token - sum(parts.values()), 1), **parts}
-        return {**found, "token": round(token, 1), "ended": round(run.seconds, 1)}
+        return {**cluster.parts_of_start(kept, began), "ended": round(run.seconds, 1)}
 
 
 def first(here: Bench) -> dict[str, Any]:

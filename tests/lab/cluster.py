@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -196,11 +197,15 @@ def play(
             start_new_session=True,  # so that a killed run takes its forks with it, and not us
         )
         assert process.stdout is not None
-        for line in process.stdout:
-            output.write(line)
-            if show and (title := shown_title(line)):
-                say(f"   {time.monotonic() - started:5.0f} s  {title}")
-        code = process.wait()
+        try:
+            for line in process.stdout:
+                output.write(line)
+                if show and (title := shown_title(line)):
+                    say(f"   {time.monotonic() - started:5.0f} s  {title}")
+            code = process.wait()
+        except BaseException:  # whoever ends the wait ends the run
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
     run = Run(code, time.monotonic() - started, killed=code == -signal.SIGKILL)
     if stats.exists():
         run.stats = json.loads(stats.read_text())
@@ -217,6 +222,14 @@ def shown_title(line: str) -> str:
 
 def log_tail(name: str, lines: int = 40) -> str:
     return "".join((STATE / f"{name}.log").read_text(errors="replace").splitlines(keepends=True)[-lines:])
+
+
+def parts_of_start(kept: Mapping[str, Any], began: float) -> dict[str, float]:
+    """Seconds of a start that was asked for at ``began``, by the keeper's state: until the keeper began, its parts, and
+    all of it to the first token. Nodes of the lab have the clock of this machine."""
+    parts = kept["start_parts"]
+    token = datetime.fromisoformat(kept["since"]).timestamp() - began
+    return {"before": round(token - sum(parts.values()), 1), **parts, "token": round(token, 1)}
 
 
 def inside(host: str, command: str, stdin: str = "") -> str:

@@ -64,6 +64,10 @@ def needs_browser() -> str:
     return "" if found else f"none of {', '.join(BROWSERS)} is on this machine (Debian: apt-get install chromium)"
 
 
+def needs_card() -> str:
+    return "" if os.path.exists("/dev/nvidia0") else "no NVIDIA card is on this machine (/dev/nvidia0)"
+
+
 def needs_root() -> str:
     return "" if os.geteuid() == 0 else "the simulated Sparks need root; run it with sudo"
 
@@ -350,6 +354,7 @@ def on_nodes() -> list[Step]:
         scenario("peer-recipes", "peer_recipes.py", 900),
         scenario("images", "images.py --only spread,back,figures,strangers", 600),
         scenario("images-built", "images.py --only built", 400),
+        replace(scenario("gpu", "gpu.py", 900), cannot_run=lambda: needs_card() or needs_lab()),
         scenario("doctor", "doctor.py", 500),
         scenario("support", "support.py", 400),
         scenario("observability", "observability.py", 600),
