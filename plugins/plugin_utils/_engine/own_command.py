@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import quoted
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.secret_names import looks_secret
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.secret_names import GIVEN, looks_secret
 
 # By name what stands there once a rank is planned.
 PLACES: Mapping[str, str] = {
@@ -114,17 +114,12 @@ def fill(text: str, values: Mapping[str, str]) -> str:
     return _PLACE.sub(lambda found: values.get(found.group(1), found.group()), text)
 
 
-_ASSIGNED = re.compile(r"(?:^|[\s;&(])(?:export\s+)?([A-Za-z_]\w*)=(\S+)")
-_OPTION = re.compile(r"(?<![\w-])--([A-Za-z][\w-]*)(?:=|\s+)([^\s-]\S*)")
-
-
 def secrets(texts: Iterable[str]) -> Iterator[str]:
     """Names of options and variables in a command that hold what looks like a secret."""
-    text = "\n".join(texts)
-    for found in (*_ASSIGNED.finditer(text), *_OPTION.finditer(text)):
-        name, value = found.group(1).replace("-", "_"), found.group(2).strip("\"'")
-        if value and not value.startswith(("$", "@")) and looks_secret(name, value):
-            yield found.group(1)
+    for option, variable, given in GIVEN.findall(" ".join(texts)):
+        name, value = option or variable, given.strip("\"'")
+        if value and not value.startswith(("$", "@")) and looks_secret(name.replace("-", "_"), value):
+            yield name
 
 
 def places(text: str) -> list[str]:

@@ -1,6 +1,6 @@
 # Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Which environment variables look like secrets, by their names and by their values."""
+"""Which variables and options look like secrets, by their names and by their values."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ _VALUE = re.compile(
     r"|(?:^|authorization[=:] *)(?:bearer|basic) +\S|(?:^|\s)(?:-u|--user)[ =]?[^\s:]+:\S|-----BEGIN [A-Z ]*PRIVATE KEY"
     rf"|(?:^|[\s,=:;])(?-i:{TOKENS})",
     re.IGNORECASE,
+)
+# In a command or the text of a shell: an option or a variable, and its value.
+GIVEN = re.compile(
+    r"(?<![\w-])(?:--([A-Za-z][\w-]*)(?:=|[ \t]+(?!-))|([A-Za-z_]\w*)=)(\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|)]+)"
 )
 _SWITCH = re.compile(r"|true|false|yes|no|on|off|none|[01]", re.IGNORECASE)
 

@@ -71,7 +71,7 @@ def read(
         if key not in _READ and not str(key).startswith("x-"):
             container.option(peer, str(key), value)
     peer.missing = missing
-    docker_run.finish(peer, values)
+    docker_run.finish(peer)
     return peer
 
 

@@ -41,7 +41,6 @@ def read(text: str, path: str) -> PeerRecipe:
     # A line of systemd is split by other rules; of its words the same come out.
     text = re.sub(r"(?m)^Exec(?:Start)\s*=\s*-?", "", text) if "ExecStart=" in text else text
     made = shell.read(text, {}, path)
-    values = dict(made.values)
     found = [one for one in made.statements if _starts(one)]
     # The one that starts an engine, of several.
     found.sort(key=lambda one: placement.program(one.words)[0] is None)
@@ -54,7 +53,7 @@ def read(text: str, path: str) -> PeerRecipe:
     _broken(peer, made, found[0] if found else None)
     used = found[0] if found else next((one for one in made.statements if one.words == peer.argv), None)
     peer.missing = list(used.missing) if used else []
-    finish(peer, values)
+    finish(peer)
     return peer
 
 
@@ -170,16 +169,12 @@ def _broken(peer: PeerRecipe, made: Script, one: Statement | None) -> None:
         )
 
 
-def finish(peer: PeerRecipe, values: dict[str, str]) -> None:
+def finish(peer: PeerRecipe) -> None:
     """Nodes and names out of the command."""
     engine, rest = placement.start(peer)
     nodes = placement.value_of(rest, ("--nnodes", "--world-size"))
     said = int(nodes) if nodes.isascii() and nodes.isdigit() and 0 < int(nodes) <= 4096 else 0
     product = placement.nodes(rest, engine)
-    ranked = any(given.name in ("--nnodes", "--node-rank", "--rank") for given in placement.options(rest))
     over_ray = placement.value_of(rest, placement.BACKEND) == "ray"
-    peer.min_nodes = said or (product if ranked or over_ray or product > 1 else 1)
-    if engine and peer.min_nodes > 1 and not ranked:
-        peer.appended, peer.worker = list(engine.ranks), list(engine.worker)
-    if engine:
-        peer.served = placement.values_of(rest, engine.served)
+    peer.min_nodes = said or (product if placement.ranked(rest) or over_ray or product > 1 else 1)
+    placement.ranks(peer, engine, rest)

@@ -111,7 +111,7 @@ def _by_names(made: shell.Script, path: str) -> PeerRecipe:
             "compare the command with what it starts",
         )
     peer.argv = [*program, model, *words, *arguments]
-    docker_run.finish(peer, {})
+    docker_run.finish(peer)
     return peer
 
 

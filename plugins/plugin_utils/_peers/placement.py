@@ -174,6 +174,19 @@ def start(peer: PeerRecipe) -> tuple[Program | None, list[str]]:
     return engine, peer.argv[begins:]
 
 
+def ranks(peer: PeerRecipe, engine: Program | None, argv: Sequence[str], by_tool: Program | None = None) -> None:
+    """What a tool adds for several nodes, where the command names none itself; and the name for clients."""
+    adds = engine or by_tool
+    if adds and peer.min_nodes > 1 and not ranked(argv):
+        peer.appended, peer.worker = list(adds.ranks), list(adds.worker)
+    if engine:
+        peer.served = values_of(argv, engine.served)
+
+
+def ranked(argv: Sequence[str]) -> bool:
+    return any(given.name in ("--nnodes", "--node-rank", "--rank") for given in options(argv))
+
+
 def of_runtime(name: str) -> Program | None:
     """The engine that sparkrun takes a recipe for, whatever its command starts."""
     return next((one for one in PROGRAMS if one.name == name.partition("-")[0]), None)

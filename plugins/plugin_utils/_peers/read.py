@@ -11,6 +11,7 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import yaml_text
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.secret_names import GIVEN
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers import (
     compose,
     docker_run,
@@ -28,9 +29,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers.facts i
 
 FORMATS = (
     "a recipe of sparkrun or spark-vllm-docker, a docker run line, a Compose file, or a launcher's environment file"
-)
-_GIVEN = re.compile(
-    r"(?<![\w-])(?:(--[A-Za-z][\w-]*)(?:=|[ \t]+(?!-))|([A-Za-z_]\w*)=)(\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|)]+)"
 )
 _SERVICES = re.compile(r"^services:", re.MULTILINE)
 _ASSIGNMENT = re.compile(r"^[ \t]*(?:export[ \t]+)?[A-Za-z_]\w*\+?=", re.MULTILINE)
@@ -104,13 +102,13 @@ def _without_secrets(peer: PeerRecipe) -> None:
 
     def hide(match: re.Match[str]) -> str:
         option, variable, value = match.groups()
-        name, plain = option or variable, value.strip("\"'")
+        name, plain = f"--{option}" if option else variable, value.strip("\"'")
         if not plain or not secret(name, plain) or (not option and plain.startswith("$")):
             return match.group()
         peer.secret(name)
         return "" if option else f"{name}="
 
-    peer.script = _GIVEN.sub(hide, peer.script)
+    peer.script = GIVEN.sub(hide, peer.script)
     found: list[str] = []
     peer.argv = [without_tokens(word, found) for word in peer.argv]
     peer.script = without_tokens(peer.script, found)

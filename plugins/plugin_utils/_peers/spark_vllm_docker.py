@@ -198,9 +198,5 @@ def finish(peer: PeerRecipe, document: Mapping[str, Any]) -> None:
     peer.max_nodes = peer.max_nodes or int(document.get("max_nodes") or 0)
     if peer.max_nodes and peer.max_nodes < peer.min_nodes:
         peer.placed.append(Loss(f"at most {peer.max_nodes} node(s)", f"its sizes take {peer.min_nodes}, which count"))
-    ranked = any(given.name in ("--nnodes", "--rank") for given in placement.options(rest if engine else peer.argv))
-    by_tool = engine or placement.of_runtime(str(document.get("runtime") or ""))
-    if by_tool and peer.min_nodes > 1 and not ranked:
-        peer.appended, peer.worker = list(by_tool.ranks), list(by_tool.worker)
-    if engine:
-        peer.served = placement.values_of(rest, engine.served)
+    by_tool = placement.of_runtime(str(document.get("runtime") or ""))
+    placement.ranks(peer, engine, rest if engine else peer.argv, by_tool)
