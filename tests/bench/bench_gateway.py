@@ -147,6 +147,7 @@ def main() -> None:
             flush=True,
         )
         found = {**rate, "ratio": middle, "ratio_low": low, "ratio_high": high}
+        found |= {f"{name}_first_ms": value for name, value in first.items()}
         figures[streams] = {name: round(value, 3) for name, value in found.items()}
     print(json.dumps(figures))
 

@@ -80,7 +80,8 @@ while True:
 """
 # Without a card: a start that ends as one does whose card has no room.
 DROP_IN = "/run/systemd/system/sparkmatrix-engine.service.d"
-NO_ROOM = "[Service]\\nExecStartPre=/bin/sh -c 'echo torch.OutOfMemoryError: CUDA out of memory. >&2; exit 1'\\n"
+NO_ROOM = "echo torch.OutOfMemoryError: CUDA out of memory.; sleep 3; exit 1"
+NO_ROOM = f"[Service]\\nExecStart=\\nExecStart=/bin/sh -c '{NO_ROOM}'\\n"
 CACHES = "/var/lib/sparkmatrix/home/.cache /var/lib/sparkmatrix/home/.triton /var/lib/sparkmatrix/home/.nv"
 BELOW = "ls -d /etc/sparkmatrix /usr/local/lib/sparkmatrix /etc/ansible/facts.d/sparkmatrix.fact 2>/dev/null; true"
 
@@ -435,14 +436,19 @@ def memory(here: Gpu) -> dict[str, Any]:
         found = here.wait("named as out of memory", BACK_S, named)
         after = time.time() - began
         said = here.node(HEAD, f"sudo {TOOL} status", 60, check=False)
+        judged = Doctor(here).run("memory")
     finally:
         here.node(HEAD, here.kind.free)
     (FOLDER / "memory-status.txt").write_text(said)
     freed = time.time()
+    gave_up = here.status().get("phase") == "gave_up"
+    if gave_up:  # after five failures, as it says
+        here.node(HEAD, "sudo systemctl restart sparkmatrix-keeper")
     here.wait("serving again", BACK_S, lambda found: found["serving"])
     entries = [entry for entry in found["history"][before:] if words in entry["reason"]]
     back = round(here.starts()[-1][1] - freed, 1)
-    figures = {"named_s": round(after, 1), "back_s": back, "said": entries[0]["reason"][:200]}
+    figures = {"named_s": round(after, 1), "back_s": back, "said": entries[0]["reason"][:200], "gave_up": gave_up}
+    figures["doctor"] = [f"{one['cause']}: {one['found']}"[:200] for one in judged if one["outcome"] == "fail"]
     return {**figures, "result": f"ok; the memory itself: {NEEDS_A_CARD}" if here.cpu else "ok"}
 
 
@@ -639,11 +645,12 @@ def limited(here: Gpu, seconds: float) -> Iterator[None]:
 class Pass:
     """The rows, kept after each of them."""
 
-    def __init__(self, here: Gpu, budget_s: float) -> None:
+    def __init__(self, here: Gpu, names: Sequence[str], budget_s: float) -> None:
         self.here = here
         self.rows: list[dict[str, Any]] = []
         self.began = time.monotonic()
         self.budget_s = budget_s
+        self.kept_s = UNDO_S if undo.__name__ in names else 0
         self.card = ""
         self.bad = 0
 
@@ -651,7 +658,7 @@ class Pass:
         limit = step.limit_s * (SLOWER if self.here.cpu else 1)
         if not self.budget_s:
             return limit
-        rest = self.budget_s - (time.monotonic() - self.began) - (0 if step.run is undo else UNDO_S)
+        rest = self.budget_s - (time.monotonic() - self.began) - (0 if step.run is undo else self.kept_s)
         return min(limit, rest)
 
     def row(self, step: str, seconds: float, result: str, figures: Mapping[str, Any]) -> None:
@@ -698,12 +705,12 @@ def main() -> int:
     parser.add_argument("--budget", type=float, default=0, metavar="SECONDS", help="end by then")
     parser.add_argument("--keep", action="store_true", help="use the lab that is up, and leave it")
     chosen = parser.parse_args()
-    names = chosen.only.split(",") if chosen.only else list(STEPS)
-    unknown = {*names, *filter(None, chosen.skip.split(","))} - set(STEPS)
-    if unknown:
+    names, skipped = (words.split(",") if words else [] for words in (chosen.only, chosen.skip))
+    if unknown := {*names, *skipped} - set(STEPS):
         parser.error(f"no such step: {', '.join(sorted(unknown))}")
+    names = [name for name in names or STEPS if name not in skipped]
     here = Gpu(chosen.gpus, chosen.cpu)
-    passed = Pass(here, chosen.budget)
+    passed = Pass(here, names, chosen.budget)
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
     try:
@@ -712,8 +719,7 @@ def main() -> int:
             here.boot()
         passed.card = here.card()
         for name in names:
-            if name not in chosen.skip.split(","):
-                passed.take(STEPS[name])
+            passed.take(STEPS[name])
         here.logs("end")
     except LabError as exc:
         passed.row("boot", time.monotonic() - passed.began, f"FAILED: {exc}", {})

@@ -64,11 +64,11 @@ def made(tmp_path, monkeypatch):
     monkeypatch.setattr(test_gpu, "FILE", tmp_path / "pass.json")
     monkeypatch.setattr(test_gpu, "FOLDER", tmp_path)
 
-    def made(budget_s=0.0, used_s=0.0):
+    def made(budget_s=0.0, used_s=0.0, names=()):
         here = SimpleNamespace(
             cpu=False, launch=SimpleNamespace(nodes=1), doing="", ready=lambda: None, logs=lambda _step: None, tail=str
         )
-        run = Pass(here, budget_s)
+        run = Pass(here, names, budget_s)
         run.began -= used_s
         return run
 
@@ -76,9 +76,10 @@ def made(tmp_path, monkeypatch):
 
 
 def test_what_is_left_of_a_budget_is_kept_for_the_undo(made):
-    run = made(600, 400)
+    run = made(600, 400, names=STEPS)
     assert run.left(STEPS["again"]) == pytest.approx(600 - 400 - test_gpu.UNDO_S, abs=1)
     assert run.left(STEPS["undo"]) == pytest.approx(STEPS["undo"].limit_s)
+    assert made(600, 550).left(STEPS["again"]) == pytest.approx(50, abs=1)
     assert made().left(STEPS["again"]) == STEPS["again"].limit_s
 
 
