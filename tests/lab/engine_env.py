@@ -123,8 +123,8 @@ def build(cache: pathlib.Path, cuda: bool, force: bool) -> None:
         print(f"The engine environment in {place.top} is up to date")
         return
     stamp.unlink(missing_ok=True)
-    for name in ("python", "engine", "models"):
-        shutil.rmtree(place.top / name, ignore_errors=True)
+    for tree in (place.python, place.engine, *([] if cuda else [cache / "models"])):
+        shutil.rmtree(tree, ignore_errors=True)
     make_environment(place)
     step("Install the packages", lambda: install_for_spark(place) if cuda else install(place))
     if not cuda:

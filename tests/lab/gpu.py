@@ -55,7 +55,7 @@ def driver_files(host: pathlib.Path = HOST, cached: str | None = None) -> dict[s
         cached = run(["ldconfig", "-p"], check=False)
     for name, path in reversed([*_loaded(cached)]):  # of the same name the loader takes the first
         found[name] = path
-    for place in (host / "usr/bin", host / DRIVER / "bin"):
+    for place in (host / DRIVER / "bin", host / "usr/bin"):  # where both are, the second may only call the first
         if (place / PROGRAM).is_file():
             found.setdefault(PROGRAM, place / PROGRAM)
     return found

@@ -80,6 +80,7 @@ def test_of_the_driver_what_computing_loads(tmp_path):
 
 def test_a_driver_in_a_folder_of_its_own(tmp_path):
     place = beside(tmp_path) / "usr/local/nvidia"
+    machine(tmp_path, "usr/bin/nvidia-smi")  # a script that calls the other one
     assert gpu.driver_files(tmp_path, "") == {
         **{n: place / "lib64" / n for n in ("libcuda.so.1", "libcuda.so.580.159.04", "libnvidia-ml.so.1")},
         "nvidia-smi": place / "bin/nvidia-smi",
