@@ -137,10 +137,14 @@ def test_a_refusal_is_a_block_and_diffs_are_shown(tmp_path: pathlib.Path) -> Non
     assert "Origin" not in screen and "ERROR" not in screen and "Nothing fits" in log
 
 
-def test_on_a_terminal_a_line_moves_and_colours_can_be_off(tmp_path: pathlib.Path) -> None:
+def test_on_a_terminal_a_line_moves_and_has_colours(tmp_path: pathlib.Path) -> None:
     _code, screen, log = play(tmp_path, "-e", '{"wait": true}', terminal=True)
     assert re.search(r"\r  \.\.\.      Wait: \d+ s\x1b\[K\r", screen) and "\x1b[0;33m  changed" in screen
     assert "..." not in log and "\x1b" not in log
+
+
+@FULL
+def test_on_a_terminal_that_can_nothing_nothing_moves_or_is_coloured(tmp_path: pathlib.Path) -> None:
     _code, screen, _log = play(tmp_path, terminal=True, NO_COLOR="1", TERM="dumb")
     assert "\x1b" not in screen and "Wait" not in screen
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-VERSIONS = ("3.9", "3.10", "3.11", "3.12", "3.13")
+VERSIONS = ("3.9", *(pytest.param(one, marks=pytest.mark.full) for one in ("3.10", "3.11", "3.12")), "3.13")
 LOAD = """
 import importlib, pathlib, sys
 root = pathlib.Path(sys.argv[1])

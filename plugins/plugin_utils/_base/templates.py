@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 from pathlib import Path
 
@@ -14,6 +15,12 @@ ROLES = Path(__file__).resolve().parents[3] / "roles"
 
 def render(role: str, name: str, **values: object) -> str:
     """``roles/<role>/templates/<name>``. A value that was not given is an error."""
+    return _environment(role).get_template(name).render(**values)
+
+
+@functools.cache
+def _environment(role: str) -> jinja2.Environment:
+    """Once for all nodes and services: it keeps what it has compiled."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(ROLES / role / "templates"),
         undefined=jinja2.StrictUndefined,
@@ -23,7 +30,7 @@ def render(role: str, name: str, **values: object) -> str:
         autoescape=False,  # noqa: S701 - no HTML
     )
     environment.filters["quote"] = shlex.quote  # for a shell
-    return environment.get_template(name).render(**values)
+    return environment
 
 
 def text(role: str, name: str) -> str:

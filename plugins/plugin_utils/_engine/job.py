@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
@@ -170,8 +171,9 @@ class Job:
     def requirements(self) -> list[str]:
         return [*self.settings.requirements, *self.recipe_settings.requirements]
 
-    @property
+    @cached_property
     def image(self) -> str:
+        """Asked for often, and of one that is built by all its files."""
         if self.runtime != "container":
             return ""
         if self.build:

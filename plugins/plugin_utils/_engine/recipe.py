@@ -7,6 +7,7 @@ The dataclasses are the schema: ``docs/recipe.schema.json`` is made from them (:
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -220,8 +221,11 @@ def find(name: str, paths: Sequence[str], names: OptionNames = VARIABLES) -> tup
         ]
     for directory in directories:
         for ending in (".yml", ".yaml"):
-            if (directory / f"{name}{ending}").is_file():
-                return read(directory / f"{name}{ending}", names)
+            if (path := directory / f"{name}{ending}").is_file():
+                if directory != SHIPPED:
+                    return read(path, names)
+                recipe, findings = _shipped(path, path.stat().st_mtime_ns, names)
+                return recipe, list(findings)
     known = sorted({path.stem for directory in directories for path in directory.glob("*.y*ml")})
     searched = f" in {', '.join(map(str, directories[:-1]))}, and none is shipped" if directories[1:] else ""
     listed = ", ".join(known)
@@ -232,6 +236,12 @@ def find(name: str, paths: Sequence[str], names: OptionNames = VARIABLES) -> tup
             f"{_hint(name, known) or f'Known recipes: {listed}. '}playbooks/recipes.yml says which fit your machines",
         )
     ]
+
+
+@functools.cache
+def _shipped(path: Path, _changed: int, names: OptionNames) -> tuple[Recipe | None, list[Finding]]:
+    """A list of all is made of them more than once in a run."""
+    return read(path, names)
 
 
 def read(path: Path, names: OptionNames = VARIABLES) -> tuple[Recipe | None, list[Finding]]:
