@@ -411,7 +411,8 @@ def serving(here: Gpu) -> dict[str, Any]:
 
 def killed(here: Gpu) -> dict[str, Any]:
     """SIGKILL to a rank"""
-    return broken(here, lambda: here.kill(here.last, f"pkill -KILL -f '{here.rank}'"), dead=True)
+    # Without a card all ranks compute on the same processors, so that seconds are held to nothing.
+    return broken(here, lambda: here.kill(here.last, f"pkill -KILL -f '{here.rank}'"), dead=not here.cpu)
 
 
 def frozen(here: Gpu) -> dict[str, Any]:
