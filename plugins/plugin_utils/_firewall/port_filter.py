@@ -14,6 +14,10 @@ Ray's dashboard on loopback ask for a key or a token themselves, and answer ever
 and at the fixed ports of Ray and the ranks, nobody else answers: whoever takes one while the service is down gets no
 connection, and so no key, no token and no prompt.
 
+What is left of a connection that a service ended (TIME_WAIT, a minute long) is in no control group, and a client that
+comes again from the same port meets that, and no listener. So it is taken away first, where somebody listens: what
+``tproxy`` does on its way to a transparent socket. None of ours is one, so it hands the packet to nobody.
+
 ``gateway``, ``web_ui``, ``observability``: the same for the ports of these layers. And one address has so many
 connections to the gateway and no more: nginx counts only those that have sent the head of a request.
 
@@ -76,17 +80,12 @@ def services(who: Reach) -> str:
         for family, addresses in _families((*who.fabric, *who.management))
         for match in [f"daddr {_set(addresses)}"]
     ]
+    strangers = [(family, f"{family} dscp {_MARK} meta l4proto tcp") for family in ("ip", "ip6")]
+    known = f'socket cgroupv2 level 1 "{CGROUP}" jump ours'  # from where none of ours comes back
     return _table(
         SERVICES,
         [
-            (
-                "input",
-                [
-                    f"{_OPENING} != syn accept",
-                    f'socket cgroupv2 level 1 "{CGROUP}" jump ours',
-                    *_refused(who.ports),  # ours never come back from there
-                ],
-            ),
+            *_incoming(known, who.ports, strangers),
             ("ours", ours),
             (
                 "output",
@@ -121,26 +120,36 @@ def layer(name: str, ports: Iterable[Place], crowded: int = 0, most: int = 0) ->
         over = f"{family} saddr ct count over {most}"
         ours.append(f"tcp dport {crowded} add @{family}_clients {{ {over} }} counter reject with tcp reset")
     known = f'socket cgroupv2 level 2 "{cgroup(name)}" jump ours comment "{STATE}"'
-    return _table(
-        name,
-        [("input", [f"{_OPENING} != syn accept", known, *_refused(ports)]), ("ours", [*ours, "accept"])],
-        sets,
-    )
+    return _table(name, [*_incoming(known, ports), ("ours", [*ours, "accept"])], sets)
 
 
-def _refused(ports: Iterable[Place]) -> list[str]:
-    """Whoever is no service of ours is not reached there."""
+def _incoming(known: str, ports: Iterable[Place], more: Iterable[tuple[str, str]] = ()) -> list[tuple[str, list[str]]]:
+    """``known``: what becomes of packets to services of ours. Whoever else has one of ``ports`` is not reached.
+    ``more``: which other packets must not pass for what is left of a connection."""
+    opening = f"{_OPENING} != syn accept"
+    places = _places(ports)
+    again = [
+        f"{match} tproxy {each} to {each} daddr"
+        for family, match in (*places, *more)
+        for each in ([family] if family else ("ip", "ip6"))
+    ]
+    refused = [f"{match} counter reject with tcp reset" for _, match in places]
+    return [*([("prerouting", [opening, *again])] if again else []), ("input", [opening, known, *refused])]
+
+
+def _places(ports: Iterable[Place]) -> list[tuple[str, str]]:
+    """Family, or nothing for both, and what matches packets to these ports."""
     by_address: dict[str, set[int]] = {}
     for address, port in sorted(set(ports)):
         by_address.setdefault(address, set()).add(port)
-    rules = []
+    places = []
     for address, own in by_address.items():
-        what = f"tcp dport {_set(map(str, sorted(own)))} counter reject with tcp reset"
+        what = f"tcp dport {_set(map(str, sorted(own)))}"
         # localhost may be either; 0.0.0.0 and :: are all addresses of their kind.
         wide = f"{address}/0" if address in ("0.0.0.0", "::") else address  # noqa: S104 -- to compare
         found = _families(networks([wide, *(["::1"] if address == "127.0.0.1" else [])])) if address else []
-        rules += [f"{family} daddr {_set(addresses)} {what}" for family, addresses in found] or [what]
-    return rules
+        places += [(family, f"{family} daddr {_set(addresses)} {what}") for family, addresses in found] or [("", what)]
+    return places
 
 
 def _peers(who: Reach, interfaces: str) -> list[str]:

@@ -33,6 +33,14 @@ SERVICES = f"""\
 table inet sparkmatrix_services
 delete table inet sparkmatrix_services
 table inet sparkmatrix_services {{
+    chain prerouting {{
+        type filter hook prerouting priority filter - 10; policy accept;
+        tcp flags & (fin | syn | rst | ack) != syn accept
+        ip daddr {{ 127.0.0.1 }} tcp dport {{ 8000 }} tproxy ip to ip daddr
+        ip6 daddr {{ ::1 }} tcp dport {{ 8000 }} tproxy ip6 to ip6 daddr
+        ip dscp 1 meta l4proto tcp tproxy ip to ip daddr
+        ip6 dscp 1 meta l4proto tcp tproxy ip6 to ip6 daddr
+    }}
     chain input {{
         type filter hook input priority filter - 10; policy accept;
         tcp flags & (fin | syn | rst | ack) != syn accept
@@ -67,6 +75,14 @@ delete table inet sparkmatrix_gateway
 table inet sparkmatrix_gateway {
     set ip_clients { type ipv4_addr; size 65535; flags dynamic; }
     set ip6_clients { type ipv6_addr; size 65535; flags dynamic; }
+    chain prerouting {
+        type filter hook prerouting priority filter - 10; policy accept;
+        tcp flags & (fin | syn | rst | ack) != syn accept
+        ip6 daddr { fd00::5 } tcp dport { 8443 } tproxy ip6 to ip6 daddr
+        ip daddr { 0.0.0.0/0 } tcp dport { 8443 } tproxy ip to ip daddr
+        ip daddr { 127.0.0.1 } tcp dport { 8081, 8443 } tproxy ip to ip daddr
+        ip6 daddr { ::1 } tcp dport { 8081, 8443 } tproxy ip6 to ip6 daddr
+    }
     chain input {
         type filter hook input priority filter - 10; policy accept;
         tcp flags & (fin | syn | rst | ack) != syn accept
@@ -116,6 +132,7 @@ def test_the_tables_in_full() -> None:
     at = [("127.0.0.1", 8443), ("127.0.0.1", 8081), ("0.0.0.0", 8443), ("fd00::5", 8443)]
     assert sorted(pf.layer("gateway", at, 8443, 512).split("\n")) == sorted(GATEWAY.split("\n"))
     assert "set " not in pf.layer("web_ui", [("127.0.0.1", 8080)])
+    assert "prerouting" not in pf.layer("web_ui", []) and "tproxy ip6 to" in pf.layer("web_ui", [("", 8080)])
 
 
 def test_a_node_without_a_fabric_lets_its_peers_in_by_any_interface() -> None:
@@ -127,7 +144,7 @@ def test_a_node_without_a_fabric_lets_its_peers_in_by_any_interface() -> None:
 
 def test_a_single_node_is_closed_to_everybody() -> None:
     made = pf.services(reach("spark1", {"spark1": PAIR["spark1"]}, (), (8000,)))
-    assert "saddr" not in made and "daddr" not in made
+    assert "saddr {" not in made and "daddr {" not in made
 
 
 def test_who_else_may_come_in_is_named_by_address_or_network() -> None:
@@ -165,6 +182,24 @@ def test_an_interface_that_is_none_is_refused(lie: str) -> None:
         pf.services(pf.Reach(interfaces=(lie,)))
 
 
+def in_a_network_of_its_own(script: str) -> str:
+    """What ``script`` prints, as root, with loopback and control groups that nobody else sees."""
+    begin = (
+        "umount -R /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup || exit 9; ip link set lo up || exit 9;"
+        " cd /sys/fs/cgroup;"
+    )
+    done = subprocess.run(
+        ["unshare", "--mount", "--net", "--propagation", "private", "sh", "-c", f"{begin} {script}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode == 9 or "not permitted" in done.stderr or "not supported" in done.stderr:
+        pytest.skip(f"no network namespace or control groups here: {done.stderr}")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="nft asks the kernel, as root")
 def test_nft_takes_both_tables(tmp_path) -> None:
     """In a network of its own, and with a control group of its own where cgroup2 is not mounted."""
@@ -183,20 +218,10 @@ def test_nft_takes_both_tables(tmp_path) -> None:
         path.write_text(f"define accounts = {{ 0, 995 }}\n{text}")
         files += ["-f", str(path)]
     groups = [f"/sys/fs/cgroup/{node.cgroup(name)}" for name in node.NAMES if node.slice_of(name)]
-    script = (
-        "umount -R /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup || exit 9;"
-        f" mkdir -p {' '.join(groups)}; nft {' '.join(files)}; rc=$?; nft {' '.join(files)} || rc=1;"
+    in_a_network_of_its_own(
+        f"mkdir -p {' '.join(groups)}; nft {' '.join(files)}; rc=$?; nft {' '.join(files)} || rc=1;"
         f" rmdir {' '.join(groups)}; exit $rc"
     )
-    done = subprocess.run(
-        ["unshare", "--mount", "--net", "--propagation", "private", "sh", "-c", script],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode == 9 or "not permitted" in done.stderr or "not supported" in done.stderr:
-        pytest.skip(f"no network namespace or control groups here: {done.stderr}")
-    assert done.returncode == 0, done.stderr
 
 
 # A listener in our slice, one in another control group, and nobody: who can be reached at the ports of two APIs.
@@ -236,21 +261,105 @@ def test_who_takes_the_port_of_an_api_is_not_reached(tmp_path) -> None:
     (tmp_path / "rules.nft").write_text(f"define accounts = {{ 0 }}\n{text}")
     (tmp_path / "taken.py").write_text(TAKEN)
     script = (
-        "umount -R /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup || exit 9; ip link set lo up || exit 9;"
-        f" cd /sys/fs/cgroup && mkdir {mine} {other} || exit 9; nft -f {tmp_path}/rules.nft || exit 8;"
+        f"mkdir {mine} {other} || exit 9; nft -f {tmp_path}/rules.nft || exit 8;"
         f" {sys.executable} {tmp_path}/taken.py {mine} {other}; rc=$?; rmdir {mine} {other}; exit $rc"
     )
-    done = subprocess.run(
-        ["unshare", "--mount", "--net", "--propagation", "private", "sh", "-c", script],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode == 9 or "not permitted" in done.stderr or "not supported" in done.stderr:
-        pytest.skip(f"no network namespace or control groups here: {done.stderr}")
-    assert done.returncode == 0, done.stderr
+    told = in_a_network_of_its_own(script)
     refused = "ConnectionRefusedError"
-    assert done.stdout.split() == ["reached", refused, refused, "reached", "reached", refused, "reached", refused]
+    assert told.split() == ["reached", refused, refused, "reached", "reached", refused, "reached", refused]
+
+
+# Services that close first leave something of each connection for a minute (TIME_WAIT). Then the same client comes
+# again, from the same port of its own.
+REUSED = """
+import os, pathlib, socket, sys
+mine, other, accounts, *hosts = sys.argv[1:]
+def joined(name):
+    pathlib.Path("/sys/fs/cgroup", name, "cgroup.procs").write_text(str(os.getpid()))
+def opened(host, port):
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.settimeout(0.5)
+    made.bind((host, port))
+    return made
+def listener(host, port, late=0):
+    made = opened(host, port)
+    # With this one packet makes the connection and carries the first bytes.
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, late)
+    made.listen()
+    return made
+def asked(server, port, own, user=0):
+    home = "::1" if server.family == socket.AF_INET6 else "127.0.0.1"
+    os.seteuid(user)
+    client = opened(home, own)
+    try:
+        client.connect((home, port))
+        client.send(b"key")
+        answer = server.accept()[0]
+        answer.settimeout(0.5)
+        got = answer.recv(9).decode()
+        answer.close()
+        client.recv(9)
+        return got
+    except OSError as exc:
+        return type(exc).__name__
+    finally:
+        os.seteuid(0)
+        client.close()
+for host in hosts:
+    joined(mine)
+    ours, rank = listener(host, 8000), listener(host, 5000)
+    print("left", *(asked(ours, 8000, own) for own in range(4001, 4006)))
+    print("again", asked(ours, 8000, 4001))
+    if int(accounts):
+        print("account", asked(rank, 5000, 4001), asked(rank, 5000, 4001, 65534), asked(rank, 5000, 4001))
+    ours.close()
+    rank.close()
+    print("nobody", asked(ours, 8000, 4002))
+    joined(other)
+    for late in (0, 30):
+        stranger = listener(host, 8000, late)
+        print("stranger", asked(stranger, 8000, 4100 + late), asked(stranger, 8000, 4003 + bool(late)))
+        stranger.close()
+    elsewhere = listener(host, 9000)
+    print("elsewhere", asked(elsewhere, 9000, 4001), asked(elsewhere, 9000, 4001))
+    elsewhere.close()
+    joined(mine)
+    print("back", asked(listener(host, 8000), 8000, 4005))
+joined(".")
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="nft asks the kernel, as root")
+@pytest.mark.parametrize(
+    ("name", "ports", "hosts"),
+    [
+        ("services", ["127.0.0.1"], ["127.0.0.1", "::1"]),
+        ("services", [""], ["0.0.0.0", "::1"]),
+        ("gateway", ["0.0.0.0", "::"], ["0.0.0.0", "::"]),
+        ("observability", [""], ["127.0.0.1", "::"]),
+    ],
+)
+def test_a_client_that_comes_again_meets_the_service_and_nobody_else(tmp_path, name, ports, hosts) -> None:
+    group, other = node.cgroup(name), f"stranger-test-{os.getpid()}"
+    mine = group.replace("sparkmatrix", f"sparkmatrix-test-{os.getpid()}")
+    places = [(address, 8000) for address in ports]
+    if name == "services":
+        text = pf.services(reach("spark1", PAIR, (), (8000,), places))
+    else:
+        text = pf.layer(name, places, *((8000, 6) if name == "gateway" else ()))
+    (tmp_path / "rules.nft").write_text(f"define accounts = {{ 0 }}\n{text.replace(group, mine)}")
+    (tmp_path / "reused.py").write_text(REUSED)
+    told = in_a_network_of_its_own(
+        f"mkdir -p {mine} {other} || exit 9; nft -f {tmp_path}/rules.nft || exit 8; {sys.executable}"
+        f" {tmp_path}/reused.py {mine} {other} {int(name == 'services')} {' '.join(hosts)};"
+        f" rc=$?; rmdir {mine} {other}; exit $rc"
+    )
+    refused = "ConnectionRefusedError"
+    account = ["account key TimeoutError key"] if name == "services" else []
+    each = ["left key key key key key", "again key", *account, f"nobody {refused}"]
+    each += [f"stranger {refused} {refused}"] * 2 + ["elsewhere key key", "back key"]
+    assert told.splitlines() == each * 2
 
 
 # The gateway, a stranger at its port on loopback, and machines that open connections and say nothing.
@@ -272,7 +381,7 @@ def until_closed(one):
     one.close()
 def reached(host, port, own=""):
     try:
-        return socket.create_connection((host, port), 2, (own, 0) if own else None)
+        return socket.create_connection((host, port), 6, (own, 0) if own else None)
     except OSError as exc:
         return None
 if len(sys.argv) > 2:
@@ -283,8 +392,16 @@ if len(sys.argv) > 2:
     print("stranger", bool(reached("127.0.0.1", 8081)))
     held = [reached("10.9.9.1", 8443) for _ in range(9)]
     print("itself", sum(map(bool, held)), flush=True)
-    subprocess.run(["nsenter", f"--net=/proc/{sys.argv[3]}/ns/net", sys.executable, __file__, "away"], check=True)
+    away = ["nsenter", f"--net=/proc/{sys.argv[3]}/ns/net", sys.executable, __file__]
+    subprocess.run([*away, "away"], check=True)
+    # The answers to its first packets are lost for a while.
+    lost = "table inet lost { chain output { type filter hook output priority 0; tcp flags == syn | ack drop; }; }"
+    subprocess.run(["nft", lost], check=True)
+    threading.Timer(1.5, subprocess.run, [["nft", "delete table inet lost"]]).start()
+    subprocess.run([*away, "late"], check=True)
     joined(".")
+elif sys.argv[1] == "late":
+    print("late", bool(reached("10.9.9.1", 8443)))
 else:
     for own in ("10.9.9.2", "10.9.9.3", "fd99::2", "fd99::3"):
         for again in ("at", "again"):
@@ -304,24 +421,15 @@ def test_one_address_has_so_many_connections_to_the_gateway_and_others_theirs(tm
     (tmp_path / "rules.nft").write_text(text)
     (tmp_path / "crowd.py").write_text(CROWD)
     script = (
-        "umount -R /sys/fs/cgroup; mount -t cgroup2 none /sys/fs/cgroup || exit 9; ip link set lo up || exit 9;"
-        " unshare --net sleep 60 & away=$!; sleep 0.3; ip link add near type veth peer name far netns $away || exit 9;"
+        "unshare --net sleep 60 & away=$!; sleep 0.3; ip link add near type veth peer name far netns $away || exit 9;"
         " for one in '10.9.9.1/24' 'fd99::1/64'; do ip addr add $one dev near nodad; done; ip link set near up;"
         ' far() { nsenter --net=/proc/$away/ns/net ip "$@"; }; far link set far up;'
         " for one in 10.9.9.2/24 10.9.9.3/24 fd99::2/64 fd99::3/64; do far addr add $one dev far nodad; done;"
-        f" cd /sys/fs/cgroup && mkdir -p {mine} {other} || exit 9; nft -f {tmp_path}/rules.nft || exit 8;"
+        f" mkdir -p {mine} {other} || exit 9; nft -f {tmp_path}/rules.nft || exit 8;"
         f" {sys.executable} {tmp_path}/crowd.py {mine} {other} $away; rc=$?; rmdir {mine} {other}; kill $away; exit $rc"
     )
-    done = subprocess.run(
-        ["unshare", "--mount", "--net", "--propagation", "private", "sh", "-c", script],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode == 9 or "not permitted" in done.stderr or "not supported" in done.stderr:
-        pytest.skip(f"no network namespace or control groups here: {done.stderr}")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["stranger", "False", "itself", "9", *["at", "6", "again", "6"] * 4]
+    told = in_a_network_of_its_own(script)
+    assert told.split() == ["stranger", "False", "itself", "9", *["at", "6", "again", "6"] * 4, "late", "True"]
 
 
 def test_the_planner_takes_what_the_engine_plan_returns() -> None:
