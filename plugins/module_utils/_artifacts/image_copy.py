@@ -50,6 +50,7 @@ LOOPBACK = "127.0.0.1"
 UNIT = "sparkmatrix-images.service"
 OFFER = f"{paths.RUN}/images.json"
 _CONNECT_S = 10.0
+_END_S = 0.05  # the most that its end is waited for
 _CHUNK = 1 << 20
 _COMPILER = 6 * 1024**3  # bytes that nvcc takes for a file of kernels; 3 to 8 GiB are reported
 _SAID = 1500  # characters of what a build says last
@@ -482,7 +483,7 @@ def _loopback(addresses: Sequence[str], token: str) -> Iterator[_Way]:
             f"Find who has it: ss -ltnp sport = :{IMAGES}",
         ) from exc
     with way:
-        threading.Thread(target=way.serve_forever, daemon=True).start()
+        threading.Thread(target=way.serve_forever, args=(_END_S,), daemon=True).start()
         try:
             yield way
         finally:

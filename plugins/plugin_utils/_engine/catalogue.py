@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, errors
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Expectation
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import consent, option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
@@ -35,13 +35,14 @@ LEGEND = (
 
 @dataclass(frozen=True)
 class Entry:
-    """A recipe that fits."""
+    """A recipe. ``why``: it does not fit; empty where it does."""
 
     recipe: Recipe
     verdict: str
     spare_gib: float
     expected: Expectation
     consent: bool  # is asked for, since it brings code of others
+    why: str = ""
 
     @property
     def use(self) -> str:
@@ -156,8 +157,8 @@ def recipes(paths: Sequence[str]) -> Iterator[tuple[Recipe | None, list[Finding]
                 yield engine_recipe.read(path)
 
 
-def fitting(paths: Sequence[str], nodes: int, launch: str = "auto") -> tuple[list[Entry], list[Finding]]:
-    """What fits so many Sparks by the planner, the fastest first, and what is wrong with the unreadable."""
+def fitting(paths: Sequence[str], nodes: int, launch: str = "auto") -> tuple[list[Entry], list[Finding], list[Entry]]:
+    """What fits so many Sparks by the planner, the fastest first, what is wrong with the unreadable, and the rest."""
     facts = engine_plan.assumed_facts([f"spark{number + 1}" for number in range(nodes)])
     requirements = [
         f"{package}=={option_tables.versions(name)[-1]}"
@@ -165,17 +166,21 @@ def fitting(paths: Sequence[str], nodes: int, launch: str = "auto") -> tuple[lis
     ]
     settings = UserSettings(only_print=True, requirements=requirements, launch=launch)
     allowing = replace(settings, allow=tuple(sorted(consent.words() - {INTO_SWAP})))
-    entries, findings = [], []
+    entries, findings, rest = [], [], []
     for recipe, problems in recipes(paths):
         findings += problems
         if recipe is None or recipe.device != "gpu":
             continue
         unasked = engine_plan.plan(recipe, facts, settings, {}).plans
-        plans = unasked or engine_plan.plan(recipe, facts, allowing, {}).plans
-        if plans:
+        allowed = engine_plan.plan(recipe, facts, allowing, {}) if not unasked else None
+        plans = allowed.plans if allowed else unasked
+        if not plans:
+            why = "; ".join(dict.fromkeys(finding.found for finding in errors(allowed.findings if allowed else ())))
+            rest.append(Entry(recipe, "", 0.0, Expectation(), False, why))
+        else:
             (service,) = plans["spark1"].here
             memory = service.memory
             spare = (memory.kv_available - memory.kv_needed) / 1024**3
             entries.append(Entry(recipe, memory.verdict, spare, service.expectation, not unasked))
     entries.sort(key=lambda entry: (entry.recipe.task != "generate", -entry.expected.at(1, entry.recipe.engine)[0]))
-    return entries, findings
+    return entries, findings, rest

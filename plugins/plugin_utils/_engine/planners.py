@@ -94,17 +94,19 @@ def list_recipes(options: Options) -> dict[str, Any]:
     if nodes < 1:
         raise RefusedError("There are no Sparks to list recipes for. Name an inventory (-i), or -e recipes_nodes=2.")
     words = options["search"]
-    entries, findings = catalogue.fitting(options["recipe_paths"], nodes, options["launch"])
+    entries, findings, rest = catalogue.fitting(options["recipe_paths"], nodes, options["launch"])
     found = [entry for entry in entries if entry.has(words)]
+    unfit = [f"{entry.recipe.name} does not fit: {entry.why}" for entry in rest if words and entry.has(words)]
     if not found:
         every = "ansible-playbook playbooks/recipes.yml"
-        raise RefusedError(f"No recipe that fits {nodes} Spark(s) says {words!r}. All: {every}")
+        raise RefusedError("\n".join([f"No recipe that fits {nodes} Spark(s) says {words!r}. All: {every}", *unfit]))
     lines = [
         f"{len(found)} recipe(s) fit {nodes} Spark(s), the fastest for one user first.",
         *catalogue.table(found),
         *catalogue.LEGEND,
         *catalogue.notes(found),
         *(line for entry in found if words for line in entry.details),
+        *(["", *unfit] if unfit else []),
     ]
     lines += [] if words else ["More of some: -e recipes_search=coding, or a part of the name."]
     return {"lines": lines, "recipes": [entry.document for entry in found], "warnings": list(map(str, findings))}

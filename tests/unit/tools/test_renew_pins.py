@@ -57,7 +57,7 @@ class Fake(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def port(monkeypatch):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Fake)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     yield server.server_port

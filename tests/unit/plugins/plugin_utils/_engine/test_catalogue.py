@@ -102,3 +102,16 @@ def test_nothing_is_listed_without_a_reason():
         listed(0)
     with pytest.raises(planners.RefusedError, match=r"fits 2 Spark\(s\) says 'glm-5.2'. All: "):
         listed(2, "glm-5.2")
+
+
+def test_who_asks_for_one_that_does_not_fit_is_told_why():
+    with pytest.raises(planners.RefusedError) as refused:
+        listed(3, "qwen3.8-flash-next")
+    assert str(refused.value).splitlines()[1:] == [
+        "qwen3.8-flash-next-b12x does not fit: qwen3.8-flash-next-b12x is for 2 nodes, and there are 3",
+        "qwen3.8-flash-next-nvfp4 does not fit: tensor parallel 3 does not work: 2 KV heads and 3 shards do not divide",
+    ]
+    made = listed(3, "minimax")
+    assert made["lines"][-1].startswith("minimax-m3-nvfp4 does not fit: the model does not fit: ")
+    assert "minimax-m3-nvfp4" not in [recipe["name"] for recipe in made["recipes"]]
+    assert not any("does not fit" in line for line in listed(3)["lines"])
