@@ -387,6 +387,7 @@ class Keeper:
         progress.see(ranks, now, {member.host: member.units for member in members if member.seen})
         if now - self.told_at >= TOLD_S:
             self.told_at = now
+            progress.hear(self.loading, self.parts.told(members[0].units).stage)
             reads = progress.stage(self.loading).startswith("while")
             self.enter("loading", progress.words(self.loading, now) if reads else self.how_far())
         if now - self.logged_at >= LOGGED_S:
@@ -423,9 +424,10 @@ class Keeper:
         """A start has ended with its first token: where its time went."""
         if not self.parts_of_start:
             return
+        since = self.part_since
         self.part_ends(start_times.LOAD)
         told = self.parts.told(self.members()[0].units)
-        self.parts_of_start = start_times.divided(self.parts_of_start, told)
+        self.parts_of_start = start_times.divided(self.parts_of_start, told, since)
         read = min((rank.own for rank in self.loading if rank.seen), default=0)
         self.loaded = self.parts.loaded(self.parts_of_start.get("weights", 0.0), told.loader, read)
         self.parts.say(f"first token after {start_times.words(self.parts_of_start, self.loaded)}")

@@ -17,12 +17,14 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
 
 # In their order. ``stop`` is missing where nothing ran. ``memory``: until it is free, and the port; ``ranks``: until
-# their units run, with Ray where there is one. ``other``: of the load, what the engine says nothing of: its programs
-# begin, its ranks find each other, its API opens, the first token comes.
+# their units run, with Ray where there is one. ``processes``: from there until it begins to load: one Python is
+# started after the other, one of them to look at the model, and ranks find each other. ``other``: what the engine says
+# nothing of: its API opens, the first token comes.
 PARTS = {
     "stop": "stop",
     "memory": "memory",
     "ranks": "ranks",
+    "processes": "processes",
     "weights": "weights",
     "compile": "compile",
     "warm_up": "warm-up",
@@ -32,15 +34,21 @@ LOAD = "load"  # from running units to the first token
 SLACK_S = 1.0  # the keeper looks every two seconds, and asks for a token as often
 JOURNAL_LINES = 20000
 
-# What vLLM prints (0.32: default_loader.py, sharded_state_loader.py, gpu_model_runner.py, core.py). Before it stand the
-# process, level, time and place: `(Worker_TP0 pid=7) INFO 11-23 22:01:54 [core.py:396] `.
+# What vLLM prints (0.26 to 0.33: default_loader.py, sharded_state_loader.py, model_runner.py, gpu_model_runner.py,
+# core.py, kv_cache_utils.py). Before it stand the process, level, time and place:
+# `(Worker_TP0 pid=7) INFO 11-23 22:01:54 [core.py:396] `, and before these what the journal adds, but not after a
+# carriage return: `[   59.065748] spark1 vllm[608]: `.
+_ADDED = re.compile(r"\[ *(\d{1,9}\.\d{6})\] \S+ \S+?: ?")
 _LINE = re.compile(
     r"(?P<process>(?:\([A-Za-z][\w .,=:-]*\) )*)INFO \d\d-\d\d \d\d:\d\d:\d\d \[[\w./]+:\d+\] (?P<said>.*)"
 )
 _SECONDS = r"(\d{1,6}\.\d{1,6})"
+_BEGUN = re.compile(r"Starting to load model .*|Loading model from scratch\.\.\.")
 _WEIGHTS = re.compile(rf"Loading weights took {_SECONDS} seconds")
 _MODEL = re.compile(rf"Model loading took [\d.]+ GiB(?: memory)? and {_SECONDS} seconds")
 _COMPILE = rf"(?: \(compilation: {_SECONDS} s(?: — language_model: {_SECONDS} s, encoder: {_SECONDS} s)?\))?"
+# By the engine's core, of all ranks: each has its weights then.
+_CACHE = re.compile(r"[\w +]+ KV cache size: [\d,]+ tokens(?:, .*)?")
 _INIT = re.compile(rf"init engine \(profile, create kv cache, warmup model\) took {_SECONDS} s{_COMPILE}")
 _LOADERS = {
     "checkpoint shards": "",
@@ -62,13 +70,17 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 class Told:
     """By the engine itself, seconds of its slowest rank; None where it says nothing.
 
-    ``init``: with ``compile``, which an engine without compiled graphs does not name, nor vLLM on CPUs.
+    ``init``: with ``compile``, which an engine without compiled graphs does not name, nor vLLM on CPUs. ``began``: its
+    load, by the clock of :func:`time.monotonic`. ``stage``: by its last telling line; empty, start, read, loaded (what
+    prints into this journal) or warm (all ranks).
     """
 
     weights: float | None = None
     init: float | None = None
     compile: float | None = None
     loader: str | None = None  # as it names its progress; empty: files mapped into memory
+    began: float | None = None
+    stage: str = ""
 
 
 def parse(lines: Iterable[str]) -> Told:
@@ -77,28 +89,40 @@ def parse(lines: Iterable[str]) -> Told:
     whole: dict[str, float] = {}  # the same with all that belongs to it, which vLLM tells on GPUs
     init: list[float] = []
     compiled: list[float] = []
-    loader = None
+    loader = at = began = None
+    stage = ""
     for line in lines:
         plain = _COLOUR.sub("", line.rstrip())
-        if shown := _LOADING.match(plain.lstrip("\r")):
-            loader = _LOADERS[shown[1]] if loader is None else loader  # the first is the model's
+        if added := _ADDED.match(plain):
+            plain, at = plain[added.end() :], float(added[1])
+        shown = _LOADING.match(plain.lstrip("\r"))
         match = _LINE.fullmatch(plain)
-        if not match:
-            continue
-        process, said = match["process"], match["said"]
-        if found := _WEIGHTS.fullmatch(said):
+        process, said = (match["process"], match["said"]) if match else ("", "")
+        if shown:
+            loader = _LOADERS[shown[1]] if loader is None else loader  # the first is the model's
+        if shown or _BEGUN.fullmatch(said):
+            began, stage = at if began is None else began, "read"
+        elif found := _WEIGHTS.fullmatch(said):
             weights[process] = weights.get(process, 0.0) + float(found[1])
+            stage = "loaded"
         elif found := _MODEL.fullmatch(said):
             whole[process] = float(found[1])
+            stage = "loaded"
+        elif _CACHE.fullmatch(said):
+            stage = "warm"
         elif found := _INIT.fullmatch(said):
             init.append(float(found[1]))
             compiled += [float(found[2])] if found[2] else []
+        elif match:
+            stage = stage or "start"
     loaded = {**weights, **whole}
     return Told(
         max(loaded.values()) if loaded else None,
         max(init) if init else None,
         max(compiled) if compiled else None,
         loader,
+        began,
+        stage,
     )
 
 
@@ -107,25 +131,30 @@ def read(unit: str, invocation: str, runner: Runner = run_command) -> Told:
     if not unit or not invocation:
         return Told()
     which = [f"_SYSTEMD_INVOCATION_ID={invocation}", f"_SYSTEMD_UNIT={unit}"]
-    done = runner(["journalctl", *which, "-n", str(JOURNAL_LINES), "--no-pager", "-o", "cat"])
+    done = runner(["journalctl", *which, "-n", str(JOURNAL_LINES), "--no-pager", "-a", "-o", "short-monotonic"])
     return parse(done.out.splitlines()) if done.rc == 0 else Told()
 
 
-def divided(seen: Mapping[str, float], told: Told) -> dict[str, float]:
+def divided(seen: Mapping[str, float], told: Told, since: float) -> dict[str, float]:
     """Seconds by part. ``seen``: by the keeper, :data:`LOAD` among them, which the engine's own figures divide.
+    ``since``: when that began.
 
     Figures that take longer than the load itself are of something else.
     """
     parts = {name: seconds for name, seconds in seen.items() if name != LOAD}
     left = seen.get(LOAD, 0.0)
-    if (told.weights or 0.0) + (told.init or 0.0) <= left + SLACK_S:
+    processes = max(0.0, (told.began or since) - since)
+    named = processes + (told.weights or 0.0) + (told.init or 0.0)
+    if named <= left + SLACK_S:
+        if told.began is not None:
+            parts["processes"] = processes
         if told.weights is not None:
             parts["weights"] = told.weights
         if told.init is not None:
             parts["warm_up"] = told.init
             if told.compile is not None and told.compile <= told.init:
                 parts["compile"], parts["warm_up"] = told.compile, told.init - told.compile
-        left -= (told.weights or 0.0) + (told.init or 0.0)
+        left -= named
     parts["other"] = max(left, 0.0)
     return {name: round(parts[name], 1) for name in PARTS if name in parts}
 

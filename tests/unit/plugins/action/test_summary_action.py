@@ -128,7 +128,8 @@ def test_an_upgrade_says_where_the_time_of_its_start_went():
     (first,) = known["spark1"]["spark_first_token"]["results"]
     first["start_parts"] = {"stop": 3.0, "memory": 0.2, "ranks": 1.0, "weights": 20.4, "other": 15.0, "more": 9.0}
     assert lines(known, "upgrade")["start"] == (
-        "40 s: stop 3 s, memory 0 s, ranks 1 s, weights 20 s, compile not told, warm-up not told, other 15 s"
+        "40 s: stop 3 s, memory 0 s, ranks 1 s, processes not told, weights 20 s, compile not told, warm-up not told,"
+        " other 15 s"
     )
     first["start_load"] = "weights at 0.31 GB/s"
     assert lines(known, "upgrade")["start"].endswith("other 15 s; weights at 0.31 GB/s")

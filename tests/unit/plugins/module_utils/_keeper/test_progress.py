@@ -27,6 +27,9 @@ def rank(*looks, weights=58 * GIB):
     ("looks", "now", "expected"),
     [
         ([(0, 0.2, 0)], 2, "spark2 read 0.2 of 62.3 GB"),
+        # Python and CUDA are read first, at a speed that says nothing of the weights.
+        ([(0, 0, 0), (20, 1, 0), (60, 3.9, 0)], 60, "spark2 read 4.2 of 62.3 GB"),
+        ([(0, 0, 0), (60, 3, 0), (62, 5, 0), (64, 8, 0)], 64, "spark2 read 8.6 of 62.3 GB, 1.3 GB/s, 40 s left"),
         ([(0, 0.2, 0), (10, 31.4, 0)], 12, "spark2 read 33.7 of 62.3 GB, 3.4 GB/s, 9 s left"),
         ([(0, 0.2, 0), (10, 31.4, 0), (40, 31.41, 0)], 52, "spark2 read 33.7 of 62.3 GB, no more for 42 s"),
         ([(0, 0.2, 0), (10, 55, 0)], 99, "spark2 read 59.1 of 62.3 GB, warms up"),
@@ -46,6 +49,40 @@ def test_words(looks, now, expected):
 
 def test_small_weights_are_not_compared_with_what_python_reads():
     assert rank((0, 0.2, 0), (9, 1.3, 0), weights=GIB).words(9) == "spark2 read 1.4 GB"
+
+
+@pytest.mark.parametrize(
+    ("told", "words", "stage"),
+    [
+        ("", "spark1 read 0.8 of 17.2 GB, spark2 read 4.0 of 17.2 GB", "while weights were read"),
+        ("start", "spark1 starts its processes, spark2 starts its processes", "while its processes started"),
+        ("read", "spark1 read 0.8 of 17.2 GB, spark2 read 4.0 of 17.2 GB", "while weights were read"),
+        # Its journal is the head's: another node may still read.
+        (
+            "loaded",
+            "spark1 has its weights, compiles and warms up, spark2 read 4.0 of 17.2 GB",
+            "while weights were read",
+        ),
+        (
+            "warm",
+            "spark1 has its weights, compiles and warms up, spark2 has its weights, compiles and warms up",
+            "in the warm-up, after all weights were read",
+        ),
+    ],
+)  # fmt: skip
+def test_what_the_engine_says_comes_before_what_was_read(told, words, stage):
+    ranks = {host: p.Rank(host, 16 * GIB) for host in ("spark1", "spark2")}
+    every = list(ranks.values())
+    p.see(ranks, 0.0, {"spark1": {"e": moved(3 * GIB // 4)}, "spark2": {"e": moved(15 * GIB // 4)}})
+    for earlier in ("start", "read", told):
+        p.hear(every, earlier)
+    assert (p.words(every, 9.0), p.stage(every)) == (words, stage)
+
+
+def test_what_the_engine_says_is_told_without_any_figures():
+    ranks = [p.Rank("spark1", 16 * GIB)]
+    p.hear(ranks, "start")
+    assert p.words(ranks, 9.0) == "spark1 starts its processes" and p.told(ranks)[0].stage == "start"
 
 
 def test_all_ranks_together():
@@ -71,5 +108,5 @@ def test_no_order_of_looks_gives_nonsense(looks, weights):
     for now, (read, written) in enumerate(looks):
         made.see(float(now), read, written)
         assert 0 <= made.own <= read
-        assert made.stage in ("fetch", "read", "warm")
+        assert made.does in ("fetch", "read", "warm")
         assert "spark1 " in made.words(float(now))

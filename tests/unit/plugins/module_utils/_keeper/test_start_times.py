@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
@@ -9,6 +11,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import start_times
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.start_times import Told
 
+# vLLM 0.26 on an H200, one rank, as `journalctl -a -o short-monotonic` prints it; its units ran at second 39.8.
+JOURNAL = (Path(__file__).parents[3] / "fixtures/journal_of_a_start.txt").read_bytes().decode()
+UNITS_RAN, FIRST_TOKEN = 39.8, 172.28
 # vLLM 0.32: one process; two ranks with a drafter, on GPUs; the workers of Ray.
 ONE = """\
 (APIServer pid=5300) INFO 11-23 22:00:01 [api_utils.py:339] version 0.32.0
@@ -37,19 +42,55 @@ weights took 80.10 seconds
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (ONE, Told(0.54, 38.21, 21.4)),
-        (RANKS, Told(31.657031, 60.0, 40.0)),
-        (RAY, Told(80.1, 9.5)),
+        (JOURNAL, Told(4.838451, 50.86, 29.12, "", began=112.560859, stage="warm")),
+        (ONE, Told(0.54, 38.21, 21.4, stage="loaded")),
+        (RANKS, Told(31.657031, 60.0, 40.0, stage="loaded")),
+        (RAY, Told(80.1, 9.5, stage="loaded")),
         ("", Told()),
         # Of a user, or of another program: not a whole line of vLLM's.
         ("a prompt: Loading weights took 1.00 seconds", Told()),
-        ("INFO 11-23 21:00:00 [default_loader.py:501] Loading weights took 1.00 seconds, or so", Told()),
-        ("INFO 11-23 21:00:00 [default_loader.py:501] Loading weights took -1.00 seconds", Told()),
-        ("INFO 11-23 21:00:00 [core.py:1] init engine (profile, create kv cache, warmup model) took nan s", Told()),
+        ("INFO 11-23 21:00:00 [default_loader.py:501] Loading weights took 1.00 seconds, or so", Told(stage="start")),
+        ("INFO 11-23 21:00:00 [default_loader.py:501] Loading weights took -1.00 seconds", Told(stage="start")),
+        (
+            "INFO 11-23 21:00:00 [core.py:1] init engine (profile, create kv cache, warmup model) took nan s",
+            Told(stage="start"),
+        ),
     ],
 )
 def test_what_the_engine_says(text, told):
     assert start_times.parse(text.splitlines()) == told
+
+
+@pytest.mark.parametrize(
+    ("second", "stage"), [(59, ""), (60, "start"), (112, "start"), (113, "read"), (116.3, "read"), (117, "loaded"),
+                          (148, "loaded"), (149, "warm"), (170, "warm")]
+)  # fmt: skip
+def test_what_the_engine_does_by_its_last_telling_line(second, stage):
+    lines = JOURNAL.split("\n")[:-1]
+    assert start_times.parse([line for line in lines if float(line[1:13]) <= second]).stage == stage
+
+
+BEGUN = {
+    # 0.33, two ranks; what Ray passes on; where only the progress is known.
+    "(Worker_TP0 pid=9) INFO 11-23 22:00:19 [gpu_model_runner.py:4979] Starting to load model /m...",
+    "(EngineCore pid=7) (RayWorkerProc pid=4, ip=10.100.0.2) INFO 11-23 22:00:19 [model_runner.py:399] Loading model"
+    " from scratch...",
+    "(EngineCore pid=7) \rLoading safetensors checkpoint shards:   0% Completed | 0/5 [00:00<?, ?it/s]",
+}
+
+
+@pytest.mark.parametrize("line", sorted(BEGUN))
+def test_the_first_line_of_a_load_ends_the_start_of_processes(line):
+    journal = f"[ 70.000000] spark1 vllm[8]: {line}\n[ 90.000000] spark1 vllm[8]: {line}\n"
+    found = start_times.parse(journal.splitlines())
+    assert (found.began, found.stage) == (70.0, "read")
+
+
+@pytest.mark.parametrize("where", ["CPU", "GPU", "GPU + host"])
+def test_memory_for_the_cache_is_known_when_all_ranks_have_their_weights(where):
+    said = f"{where} KV cache size: 271,264 tokens, Maximum concurrency for 32,768 tokens per request: 8.28x"
+    line = f"(EngineCore pid=7) INFO 11-23 22:00:19 [kv_cache_utils.py:1147] {said}"
+    assert start_times.parse([line]).stage == "warm"
 
 
 def test_the_journal_of_this_start_alone_is_read():
@@ -57,10 +98,11 @@ def test_the_journal_of_this_start_alone_is_read():
 
     def runner(argv):
         asked.append(argv)
-        return Completed(0, ONE)
+        return Completed(0, JOURNAL)
 
-    assert start_times.read("e.service", "i1", runner).weights == 0.54
+    assert start_times.read("e.service", "i1", runner).weights == 4.838451
     assert asked[0][1:3] == ["_SYSTEMD_INVOCATION_ID=i1", "_SYSTEMD_UNIT=e.service"]
+    assert asked[0][-3:] == ["-a", "-o", "short-monotonic"]  # -a: progress is no printable text
     assert start_times.read("e.service", "i1", lambda _argv: Completed(1, ONE)) == Told()
     assert start_times.read("e.service", "", runner) == start_times.read("", "i1", runner) == Told()
     assert len(asked) == 1
@@ -122,39 +164,51 @@ SEEN = {"stop": 3.04, "memory": 0.0, "ranks": 1.0, "load": 100.0}
     ("told", "parts", "words"),
     [
         (
-            Told(40.0, 30.0, 20.0),
+            Told(40.0, 30.0, 20.0, began=1025.0),
             {
                 "stop": 3.0,
                 "memory": 0.0,
                 "ranks": 1.0,
+                "processes": 25.0,
                 "weights": 40.0,
                 "compile": 20.0,
                 "warm_up": 10.0,
-                "other": 30.0,
+                "other": 5.0,
             },
-            "104 s: stop 3 s, memory 0 s, ranks 1 s, weights 40 s, compile 20 s, warm-up 10 s, other 30 s",
+            "104 s: stop 3 s, memory 0 s, ranks 1 s, processes 25 s, weights 40 s, compile 20 s, warm-up 10 s,"
+            " other 5 s",
         ),
         (
             Told(40.0, 30.0),
             {"stop": 3.0, "memory": 0.0, "ranks": 1.0, "weights": 40.0, "warm_up": 30.0, "other": 30.0},
-            "104 s: stop 3 s, memory 0 s, ranks 1 s, weights 40 s, compile and warm-up 30 s, other 30 s",
+            "104 s: stop 3 s, memory 0 s, ranks 1 s, processes not told, weights 40 s, compile and warm-up 30 s,"
+            " other 30 s",
         ),
         (
             Told(weights=40.0),
             {"stop": 3.0, "memory": 0.0, "ranks": 1.0, "weights": 40.0, "other": 60.0},
-            "104 s: stop 3 s, memory 0 s, ranks 1 s, weights 40 s, compile not told, warm-up not told, other 60 s",
+            "104 s: stop 3 s, memory 0 s, ranks 1 s, processes not told, weights 40 s, compile not told,"
+            " warm-up not told, other 60 s",
         ),
         (
             Told(),
             {"stop": 3.0, "memory": 0.0, "ranks": 1.0, "other": 100.0},
-            "104 s: stop 3 s, memory 0 s, ranks 1 s, weights not told, compile not told, warm-up not told, other 100 s",
+            "104 s: stop 3 s, memory 0 s, ranks 1 s, processes not told, weights not told, compile not told,"
+            " warm-up not told, other 100 s",
         ),
         # Longer than the whole load: of something else.
         (Told(90.0, 30.0, 20.0), {"stop": 3.0, "memory": 0.0, "ranks": 1.0, "other": 100.0}, None),
+        (Told(40.0, 30.0, began=1050.0), {"stop": 3.0, "memory": 0.0, "ranks": 1.0, "other": 100.0}, None),
+        # Its processes began before all units ran.
+        (
+            Told(began=990.0),
+            {"stop": 3.0, "memory": 0.0, "ranks": 1.0, "processes": 0.0, "other": 100.0},
+            None,
+        ),
     ],
 )
 def test_the_load_is_divided_by_what_the_engine_says(told, parts, words):
-    found = start_times.divided(SEEN, told)
+    found = start_times.divided(SEEN, told, 1000.0)
     assert found == parts and list(found) == [name for name in start_times.PARTS if name in found]
     if words:
         assert start_times.words(found) == words
@@ -163,4 +217,12 @@ def test_the_load_is_divided_by_what_the_engine_says(told, parts, words):
 def test_a_start_of_which_nothing_is_known_has_no_words():
     assert start_times.words({}) == start_times.words({}, "weights at 1 GB/s") == ""
     assert start_times.words({"other": 5.0}, "weights at 1 GB/s").endswith("other 5 s; weights at 1 GB/s")
-    assert start_times.words(start_times.divided({"load": 5.0}, Told())).startswith("5 s: memory not told")
+    assert start_times.words(start_times.divided({"load": 5.0}, Told(), 0.0)).startswith("5 s: memory not told")
+
+
+def test_of_a_real_start_little_has_no_name():
+    seen = {"memory": 0.0, "ranks": 0.4, "load": FIRST_TOKEN - UNITS_RAN}
+    parts = start_times.divided(seen, start_times.parse(JOURNAL.splitlines()), UNITS_RAN)
+    assert start_times.words(parts) == (
+        "133 s: memory 0 s, ranks 0 s, processes 73 s, weights 5 s, compile 29 s, warm-up 22 s, other 4 s"
+    )
