@@ -187,9 +187,13 @@ class Gpu(Cluster):
     def card(self) -> str:
         return "none (CPU)" if self.cpu else self.smi(HEAD, "name")[0]
 
+    def kept(self) -> dict[str, Any]:
+        """What the keeper knows of the last start."""
+        return dict(json.loads(self.node(HEAD, "sudo cat /var/lib/sparkmatrix/keeper/state.json")))
+
     def asked(self, began: float) -> dict[str, Any]:
         """Of a start that a run asked for then: its parts, and the next answer."""
-        kept = json.loads(self.node(HEAD, "sudo cat /var/lib/sparkmatrix/keeper/state.json"))
+        kept = self.kept()
         answer = json.loads(self.node(HEAD, f"sudo {TOOL} probe --json --max-tokens 64"))
         if not answer["ok"]:
             raise LabError(f"it does not answer: {answer}")
@@ -458,6 +462,7 @@ def caches(here: Gpu) -> dict[str, Any]:
     hosts = here.launch.hosts
     words = ["ssh", "-F", str(here.state / "ssh_config")]
     seconds: dict[str, dict[str, float]] = {}
+    parts: dict[str, dict[str, float]] = {}
 
     def stop() -> None:
         for host in hosts:
@@ -487,9 +492,11 @@ def caches(here: Gpu) -> dict[str, Any]:
             for host, rank_there in zip(hosts[1:], ranks, strict=False):
                 here.node(host, "sudo touch /run/bare-start-over")
                 rank_there.wait(60)
+        if name != "bare":
+            here.wait("serving", BACK_S, lambda found: found["serving"])
+            parts[name] = here.kept()["start_parts"]
     ratio = {name: round(seconds["kept"][name] / seconds["bare"][name], 2) for name in ("ready", "token")}
-    here.wait("serving", BACK_S, lambda found: found["serving"])
-    return {**seconds, "kept_to_bare": ratio}
+    return {**seconds, "kept_to_bare": ratio, "parts": parts}
 
 
 def switched(here: Gpu, name: str, model: tuple[str, ...]) -> dict[str, Any]:
