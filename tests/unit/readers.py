@@ -459,6 +459,13 @@ said(
     refuses=(),
 )
 said(
+    "_screen/ansible_options:words",
+    lambda text: there("_screen/ansible_options:words")([f"--extra-vars={text}"], "engine_allow"),
+    '{"engine_allow": ["command"]}',
+    "engine_allow=command,x",
+    refuses=(),
+)
+said(
     "_verdict/drift:read",
     lambda text: here("_verdict/drift:read")("spark1", text),
     here("_verdict/drift:Node")(

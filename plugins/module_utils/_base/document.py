@@ -104,6 +104,8 @@ def _is_required(item: Any) -> bool:
 
 
 def _value(kind: Any, value: Any, where: str, spoken: bool = False) -> Any:
+    if isinstance(kind, type) and kind in _SCALARS:  # most are
+        return _scalar(kind, value, where, spoken)
     if is_dataclass(kind):
         return load(typing.cast("type[Any]", kind), value, where, spoken)
     arguments = typing.get_args(kind)
@@ -131,6 +133,10 @@ def _value(kind: Any, value: Any, where: str, spoken: bool = False) -> Any:
             _value(arguments[0], key, where): _value(arguments[1], item, f"{where}.{key}", spoken)
             for key, item in value.items()
         }
+    return _scalar(kind, value, where, spoken)
+
+
+def _scalar(kind: Any, value: Any, where: str, spoken: bool) -> Any:
     if spoken:
         value = _meant(kind, value)
     if not isinstance(value, _SCALARS[kind]) or (isinstance(value, bool) and kind is not bool):

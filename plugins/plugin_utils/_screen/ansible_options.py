@@ -4,11 +4,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from argparse import ArgumentError, ArgumentParser
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import yaml_text
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import verbs
 
@@ -23,15 +25,19 @@ def _parser() -> ArgumentParser:
 
 
 def words(options: Sequence[str], name: str) -> list[str]:
-    """Of a variable that is a list of words and is given with ``-e``, as text, YAML or JSON; files are not read."""
+    """Of a variable that is a list of words and is given with ``-e``, as text, YAML or JSON; files are not read, and
+    of what is none of these Ansible says so."""
+    from ansible.errors import AnsibleError  # noqa: PLC0415
     from ansible.parsing.splitter import parse_kv  # noqa: PLC0415
 
     given: Any = None
     for text in _parser().parse_known_args(["a playbook", *options])[0].extra_vars if options else ():
-        if not text.startswith("@"):
+        found: Any = None
+        with contextlib.suppress(AnsibleError, SparkError):
             found = yaml_text.read(text, "-e") if text.startswith("{") else parse_kv(text)
-            given = found.get(name, given) if isinstance(found, Mapping) else given
-    return [str(word).strip() for word in (given.split(",") if isinstance(given, str) else given or ())]
+        given = found.get(name, given) if isinstance(found, Mapping) else given
+    listed = given.split(",") if isinstance(given, str) else given if isinstance(given, list) else []
+    return [str(word).strip() for word in listed]
 
 
 def refused(options: Sequence[str], own: Sequence[str] = ()) -> str:
