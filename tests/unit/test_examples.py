@@ -236,7 +236,7 @@ def command(words: list[str]) -> None:
 
 
 def make(words: list[str]) -> None:
-    for target in words:
+    for target in (word for word in words if "=" not in word):
         assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE), target
 
 
