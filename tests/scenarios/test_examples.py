@@ -26,7 +26,6 @@ from dataclasses import dataclass
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[2] / name) for name in ("tests/lab", "collections")]
 
 import cluster
-import engine_env
 import families
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import smoke
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import Target
@@ -169,7 +168,7 @@ def verify(model: str, case: Case) -> None:
 def main(wanted: Sequence[str]) -> int:
     cache = cluster.cache()
     subprocess.run([sys.executable, str(ROOT / "tests/lab/engine_env.py"), "--cache", str(cache)], check=True)
-    python = str(cache / f"engine/bin/python{engine_env.VERSION}")
+    python = str(cache / "engine/bin/python")
     tiny = cache / "models/tiny-llama"
     try:
         with tempfile.TemporaryDirectory() as directory:

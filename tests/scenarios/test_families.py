@@ -31,7 +31,10 @@ def vision() -> pathlib.Path:
     if not target.exists():
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:"]
         made = target.with_suffix(".new")
-        subprocess.run([*pip, "--python-version", engine_env.VERSION, "--target", str(made), wanted], check=True)
+        subprocess.run(
+            [*pip, "--python-version", engine_env.on_cpus(cluster.cache()).version, "--target", str(made), wanted],
+            check=True,
+        )
         made.rename(target)
     return target
 
@@ -41,7 +44,7 @@ def main() -> int:
     subprocess.run([sys.executable, str(ROOT / "tests/lab/engine_env.py"), "--cache", str(cache)], check=True)
     with tempfile.TemporaryDirectory() as directory:
         environment = {**os.environ, "HOME": directory, "PYTHONPATH": str(vision()), "PYTHONDONTWRITEBYTECODE": "1"}
-        python = str(cache / f"engine/bin/python{engine_env.VERSION}")
+        python = str(cache / "engine/bin/python")
         command = [python, str(ROOT / "tests/lab/families.py"), str(cache / "models/tiny-llama"), directory]
         done = subprocess.run([*command, *sys.argv[1:]], cwd=directory, env=environment, check=False)
         if done.returncode:

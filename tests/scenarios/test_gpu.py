@@ -432,7 +432,7 @@ def memory(here: Gpu) -> dict[str, Any]:
     here.node(HEAD, here.kind.hog)
     began = time.time()
     here.node(HEAD, "sudo systemctl kill --signal=KILL --kill-whom=main sparkmatrix-engine")
-    words = "it ran out of memory"
+    words = "it ran out of memory" if here.cpu else "something else had so much of the GPU's memory"
 
     def named(found: dict[str, Any]) -> bool:
         return any(words in entry["reason"] for entry in found["history"][before:])

@@ -45,8 +45,13 @@ CAUSES: Sequence[tuple[str, str, str]] = (
         " {{load-format: fastsafetensors}}",
     ),
     (
-        r"Free memory on device .* is less than desired|No available memory for the cache blocks"
-        r"|CUDA out of memory|OutOfMemoryError|NV_ERR_NO_MEMORY|oom-kill|Out of memory: Killed",
+        r"Free memory on device .* is less than desired",
+        "something else had so much of the GPU's memory that its own share was not free when it started",
+        "nvidia-smi and free -g say who has it: end that, or lower {gpu_memory_utilization}",
+    ),
+    (
+        r"No available memory for the cache blocks|CUDA out of memory|OutOfMemoryError|NV_ERR_NO_MEMORY|oom-kill"
+        r"|Out of memory: Killed",
         "it ran out of memory",
         "Lower {context}, {concurrency} or {gpu_memory_utilization}; see what else uses memory: free -g",
     ),

@@ -110,7 +110,11 @@ def run(name: str, planner: Planner, options: Options, task_vars: Mapping[str, A
             for option, values in read.items()
         }
         judged(REFUSED, findings)
-        return {"changed": False, **planner.make({**checked.validated_parameters, **known})}
+        made = planner.make({**checked.validated_parameters, **known})
+        if not isinstance(made.get("changed", False), bool):
+            # ansible-core before 2.21 passes a list, later ones make it a yes.
+            return failure(f"the planner {name} answers {made['changed']!r} as 'changed', which is Ansible's own word")
+        return {"changed": False, **made}
     except (RefusedError, SparkError) as exc:
         return failure(str(exc))
     except (LookupError, TypeError, AttributeError, ValueError) as exc:

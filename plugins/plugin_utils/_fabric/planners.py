@@ -130,23 +130,25 @@ def verify(options: Options) -> dict[str, Any]:
 
 def publish(options: Options) -> dict[str, Any]:
     """Which fact counts at the end of a run: what later layers get (``facts``), what is written (``texts``, without
-    hosts whose file stays as it is), whose interfaces were ``changed``, and why the run is refused. Without
+    hosts whose file stays as it is), whose interfaces were ``reconfigured``, and why the run is refused. Without
     ``verified`` the run is in check mode."""
     planned, compared, verified = options["plan"], options["compared"], options.get("verified")
-    changed = [host for host, result in options["applied"].items() if result.transaction]
+    reconfigured = [host for host, result in options["applied"].items() if result.transaction]
     if verified is None:
         # A machine that is as planned has a fact with measured GIDs, which the plan cannot know.
         same = {host for host, result in compared.items() if result.fact_applied}
         kept = {host: was for host in same if not compared[host].changes for was in [compared[host].fact] if was}
         facts = {host: kept[host].as_dict() if host in kept else fact for host, fact in planned["facts"].items()}
         texts = {host: text for host, text in planned["texts"].items() if host not in same}
-        return {"facts": facts, "texts": texts, "changed": changed, "refusal": ""}
+        return {"facts": facts, "texts": texts, "reconfigured": reconfigured, "refusal": ""}
     texts, refused = dict(verified["texts"]), verified["refusal"] or ""
     if refused:
         # A machine that took its change back has its previous fact again.
-        texts = {host: text for host, text in texts.items() if host not in changed}
-        refused += f"\nTaken back on {', '.join(changed)}: {TAKEN_BACK}" if changed else f"\n{NOTHING_CHANGED}"
-    return {"facts": dict(verified["facts"]), "texts": texts, "changed": changed, "refusal": refused}
+        texts = {host: text for host, text in texts.items() if host not in reconfigured}
+        refused += (
+            f"\nTaken back on {', '.join(reconfigured)}: {TAKEN_BACK}" if reconfigured else f"\n{NOTHING_CHANGED}"
+        )
+    return {"facts": dict(verified["facts"]), "texts": texts, "reconfigured": reconfigured, "refusal": refused}
 
 
 def _judged(made: Plan) -> dict[str, Any]:

@@ -16,7 +16,8 @@ def printed(journal):
 @pytest.mark.parametrize(
     ("line", "cause"),
     [
-        ("ValueError: Free memory on device cuda:0 (80/121 GiB) is less than desired GPU memory", "memory"),
+        ("ValueError: Free memory on device cuda:0 (80/121 GiB) is less than desired GPU memory", "something else"),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", "ran out of memory"),
         ("FileNotFoundError: [Errno 2] No such file or directory: 'g++'", "C++ compiler"),
         ("OSError: [Errno 98] error while attempting to bind on address ('127.0.0.1', 8000)", "port is taken"),
         ("vllm: error: unrecognized arguments: --speculative-model", "does not accept its command line"),

@@ -40,3 +40,8 @@ def test_variables_of_a_host_are_put_together_once() -> None:
     result = run("test", made, names, {"ansible_play_hosts_all": HOSTS, "hostvars": hostvars})
     assert result["two"] == dict.fromkeys(HOSTS, 2) and result["some"] == {"spark2": 3}
     assert hostvars.asked == dict.fromkeys(HOSTS, 1)
+
+
+def test_ansibles_own_word_is_a_yes_or_no() -> None:
+    found = run("test", Planner(lambda _options: {"changed": ["spark1"]}, {}), {}, {})
+    assert found["failed"] and "planner test" in found["msg"]

@@ -31,7 +31,7 @@ def publish(planned: Any, before: Any, applied: Any, measured: Any) -> Any:
 def test_a_fabric_that_works_is_written_everywhere() -> None:
     made = publish(PLANNED, compared(), APPLIED, verified(None))
     assert (made.facts["a"], made.texts) == ({"gid": 3}, {"a": "new a", "b": "new b"})
-    assert (made.changed, made.refusal) == (["a"], "")
+    assert (made.reconfigured, made.refusal) == (["a"], "")
 
 
 def test_who_took_a_change_back_keeps_its_previous_fact() -> None:
@@ -49,7 +49,7 @@ def test_who_took_a_change_back_keeps_its_previous_fact() -> None:
 def test_check_mode_takes_the_measured_fact_of_a_machine_that_is_as_planned() -> None:
     made = publish(PLANNED, compared(fact_applied=True, changes=[], fact=FACT), NOTHING, None)
     assert made.facts == {"a": FACT.as_dict(), "b": {"plan": 2}}
-    assert (made.texts, made.changed, made.refusal) == ({"b": "plan b"}, [], "")
+    assert (made.texts, made.reconfigured, made.refusal) == ({"b": "plan b"}, [], "")
     drifted = publish(PLANNED, compared(fact_applied=True, fact=FACT), NOTHING, None)
     assert drifted.facts["a"] == {"plan": 1}
     assert drifted.texts == {"b": "plan b"}
