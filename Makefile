@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .PHONY: help env envs demo gpu-payload demo-down test test-fast test-full status mutation fuzz bench locks renew format docs release clean
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 env: ## make .venv (ansible and the test tools)
 	@tests/tools/make_envs
