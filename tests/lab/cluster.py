@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
+import gpu
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 STATE = ROOT / ".lab"
 INVENTORY = "inventories/4spark"
@@ -107,7 +109,7 @@ def build(gpus: bool = False) -> None:
     if gpus:
         place = cache() / "gpu"
         script = [str(place / "engine/bin/python3"), "tests/lab/make_gpu_models.py", str(place / "models")]
-        script += ["qwen8b", "qwen06b"]  # of gpu-dense and gpu-small
+        script += gpu.served().models
         step("Write models with random weights", script, "models.log")
 
 

@@ -10,12 +10,15 @@ loader looks by itself: services of systemd have no LD_LIBRARY_PATH. Below ``$SP
 
 from __future__ import annotations
 
+import os
 import pathlib
 import platform
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from labstate import LabError, run
+import engine_env
+from labstate import LabError, cache_dir, run
 
 HOST = pathlib.Path("/")
 # What CUDA, NVML and the compiler of PTX load; nothing of graphics.
@@ -27,9 +30,45 @@ DRIVER = "usr/local/nvidia"
 CONTROL = "dev/nvidiactl", "dev/nvidia-uvm"
 
 
+class Served(NamedTuple):
+    """A recipe of the lab, what it needs, and the models to make where it is the one."""
+
+    recipe: str
+    card_mib: int
+    machine_gib: int  # the plan takes a machine's memory for the card's, as on a Spark
+    models: tuple[str, ...]
+
+
+# The card of the small one is an assumption: 1.2 GB of weights, 4 of cache, and what vLLM takes beside.
+RECIPES = (
+    Served("gpu-dense", 80_000, 78, ("qwen8b", "qwen06b")),
+    Served("gpu-small", 12_000, 27, ("qwen06b",)),
+)
+
+
 def cards(host: pathlib.Path = HOST) -> list[int]:
     """Numbers of the cards of this machine, as in /dev/nvidia0."""
     return sorted(int(path.name[6:]) for path in host.glob("dev/nvidia*") if path.name[6:].isdigit())
+
+
+def served(program: pathlib.Path | None = None) -> Served:
+    """The largest that there is room for. ``program``: nvidia-smi."""
+    card, machine = memory(program or driver_files()[PROGRAM])
+    for one in RECIPES:
+        if card >= one.card_mib and machine >= one.machine_gib:
+            return one
+    raise LabError(
+        f"The smallest card here has {card} MiB and the machine {machine} GiB of memory; the smallest model of the lab"
+        f" needs {one.card_mib} MiB and {one.machine_gib} GiB."
+    )
+
+
+def memory(program: pathlib.Path) -> tuple[int, int]:
+    """MiB of the smallest card, GiB of the machine."""
+    beside = f"LD_LIBRARY_PATH=/{DRIVER}/lib64:/{DRIVER}/lib"
+    said = run(["env", beside, program, "--query-gpu=memory.total", "--format=csv,noheader,nounits"])
+    card = min((int(word) for word in said.split() if word.isdigit()), default=0)
+    return card, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**30
 
 
 def missing(host: pathlib.Path = HOST, cached: str | None = None) -> list[str]:
@@ -45,7 +84,27 @@ def missing(host: pathlib.Path = HOST, cached: str | None = None) -> list[str]:
             f"{', '.join(absent)} of the NVIDIA driver: neither where the loader looks (ldconfig -p) nor below "
             f"/{DRIVER}. Install its packages (Ubuntu: nvidia-utils-VERSION and libnvidia-compute-VERSION)."
         )
-    return problems
+    if not problems:
+        try:
+            served(files[PROGRAM])
+        except LabError as exc:
+            problems.append(str(exc))
+    return problems + unbuilt()
+
+
+def unbuilt() -> list[str]:
+    """What building the environment lacks, until there is one."""
+    place = engine_env.on_gpus(cache_dir())
+    if (place.top / ".engine.stamp").exists():
+        return []
+    try:
+        headers = engine_env.find_python(place.version).include / "Python.h"
+    except engine_env.BuildError as exc:
+        return [str(exc)]
+    told = (
+        f"{headers} is not there, and Triton compiles against it at the first start on a GPU. Install Python's headers"
+    )
+    return [] if headers.is_file() else [f"{told} (apt-get install python{place.version}-dev)."]
 
 
 def driver_files(host: pathlib.Path = HOST, cached: str | None = None) -> dict[str, pathlib.Path]:

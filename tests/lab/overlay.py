@@ -52,8 +52,11 @@ def group_vars(record: Record) -> str:
     """What the playbooks are told otherwise than on a Spark."""
     shared, own = ((HERE / f"overlay_vars{part}.yml").read_text() for part in ("", "_gpu" if record.gpus else "_cpu"))
     text = shared.replace("@CHECKOUT@", record.checkout) + own.removeprefix("---")
-    there = gpu.requirements(cache_dir() / "gpu/engine") if record.gpus else []
-    return text + (f"engine_venv_requirements: {json.dumps(there)}\n" if there else "")
+    if record.gpus:
+        text += f"engine_recipe: {gpu.served().recipe}\n"
+        there = gpu.requirements(cache_dir() / "gpu/engine")
+        text += f"engine_venv_requirements: {json.dumps(there)}\n" if there else ""
+    return text
 
 
 def publish(base: pathlib.Path, logins: Mapping[str, Login], sockets: pathlib.Path, group_vars: str) -> None:

@@ -5,7 +5,7 @@
 
 Usage: test_gpu.py [--gpus 1|2] [--cpu] [--only STEP[,STEP]] [--skip STEP[,STEP]] [--budget SECONDS] [--keep]
 
-A table of all steps at the end, and .lab/gpu-pass.json after every step, since such machines are lent for minutes:
+A table of all steps at the end, and .lab/gpu-pass.json after every step, since such machines may be rented by the hour:
 {step, card, gpus, seconds, result, figures}. A step that fails gives a row with what was found, and its logs stay in
 .lab/gpu-pass; the next steps go on where they can. ``--budget``: what is not done by then is cut off, but for the undo.
 ``--cpu``: the same on the lab's CPUs, to try this program; a step that needs a card says so in its row.
@@ -693,7 +693,7 @@ class Pass:
                     here.ready()
                 figures = step.run(here)
             self.row(step.name, time.monotonic() - began, str(figures.pop("result", "ok")), figures)
-        except Exception as exc:  # the machine is lent: whatever it was, the next step is tried
+        except Exception as exc:  # whatever it was, the next step is tried
             seconds = time.monotonic() - began
             found = str(exc) if isinstance(exc, LabError) else f"{type(exc).__name__}: {exc}"
             here.logs(step.name)
@@ -716,6 +716,8 @@ def main() -> int:
     names, skipped = (words.split(",") if words else [] for words in (chosen.only, chosen.skip))
     if unknown := {*names, *skipped} - set(STEPS):
         parser.error(f"no such step: {', '.join(sorted(unknown))}")
+    if not chosen.cpu and not gpu.missing() and gpu.served() != gpu.RECIPES[0]:
+        parser.error(f"it needs cards of 80 GB and a machine of {gpu.RECIPES[0].machine_gib} GiB")
     names = [name for name in names or STEPS if name not in skipped]
     here = Gpu(chosen.gpus, chosen.cpu)
     passed = Pass(here, names, chosen.budget)

@@ -65,7 +65,14 @@ def needs_browser() -> str:
 
 
 def needs_card() -> str:
-    return "" if os.path.exists("/dev/nvidia0") else "no NVIDIA card is on this machine (/dev/nvidia0)"
+    """One that has room for gpu-dense (tests/lab/gpu.py)."""
+    query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        said = subprocess.run(query, capture_output=True, text=True, check=False).stdout.split()
+    except OSError:
+        said = []
+    found = any(word.isdigit() and int(word) >= 80_000 for word in said)
+    return "" if found else "no NVIDIA card of 80 GB is on this machine (nvidia-smi)"
 
 
 def needs_root() -> str:

@@ -9,9 +9,11 @@ import json
 import math
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 
 import cluster
 import demo
+import engine_env
 import gpu
 import lab
 import labstate
@@ -22,6 +24,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[3]
+FIND_PYTHON = engine_env.find_python
 PACKAGED = """3 libs found in cache `/etc/ld.so.cache'
 \tlibnvidia-ptxjitcompiler.so.1 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libnvidia-ptxjitcompiler.so.1
 \tlibnvidia-nvvm.so.4 (libc6,x86-64) => /usr/lib/x86_64-linux-gnu/libnvidia-nvvm.so.4
@@ -37,8 +40,10 @@ PACKAGED = """3 libs found in cache `/etc/ld.so.cache'
 
 
 @pytest.fixture(autouse=True)
-def an_ordinary_processor(monkeypatch):
+def an_ordinary_machine(monkeypatch):
     monkeypatch.setattr(gpu.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(gpu, "memory", lambda _program: (81_559, 128))
+    monkeypatch.setattr(gpu, "unbuilt", list)
 
 
 def machine(root, *names):
@@ -107,6 +112,34 @@ def test_what_a_machine_lacks_is_named(tmp_path, gone, said):
     assert len(gpu.missing(tmp_path / "empty", "")) == 2
 
 
+@pytest.mark.parametrize(
+    ("memory", "recipe"),
+    [
+        ((81_559, 128), "gpu-dense"),
+        ((81_559, 62), "gpu-small"),
+        ((24_564, 31), "gpu-small"),
+        ((12_282, 31), "gpu-small"),
+    ],
+)
+def test_the_demo_serves_what_there_is_room_for(monkeypatch, memory, recipe):
+    monkeypatch.setattr(gpu, "memory", lambda _program: memory)
+    assert gpu.served(Path("nvidia-smi")).recipe == recipe
+
+
+@pytest.mark.parametrize("memory", [(8_188, 31), (24_564, 15), (0, 31)])
+def test_a_card_or_machine_without_room_is_told_before_anything_is_built(tmp_path, monkeypatch, memory):
+    monkeypatch.setattr(gpu, "memory", lambda _program: memory)
+    (problem,) = gpu.missing(packaged(tmp_path), PACKAGED)
+    assert f"has {memory[0]} MiB and the machine {memory[1]} GiB" in problem and "12000 MiB and 27 GiB" in problem
+
+
+@pytest.mark.parametrize(("said", "card"), [("24564\n", 24_564), ("81559\n24564\n", 24_564), ("[N/A]\n", 0)])
+def test_the_smallest_card_counts(monkeypatch, said, card):
+    monkeypatch.undo()
+    monkeypatch.setattr(gpu, "run", lambda _words: said)
+    assert gpu.memory(Path("nvidia-smi"))[0] == card
+
+
 def test_files_lie_where_the_loader_looks_by_itself(tmp_path):
     place, library = beside(tmp_path) / "usr/local/nvidia", "/usr/lib/x86_64-linux-gnu"
     made = gpu.driver_mounts(2, tmp_path, "")
@@ -155,6 +188,7 @@ def test_what_the_playbooks_are_told(tmp_path, monkeypatch, gpus):
     site = tmp_path / "gpu/engine/lib/python3.12/site-packages"
     for name in ("vllm-0.26.0+cu130", "ray-2.60.0", "rayon-1.0"):
         (site / f"{name}.dist-info").mkdir(parents=True)
+    monkeypatch.setattr(gpu, "driver_files", lambda: {gpu.PROGRAM: "nvidia-smi"})
     record = labstate.Record("lab", "direct", 2, "10.0.0", str(ROOT), "", "", "", gpus=gpus)
     text = overlay.group_vars(record)
     told = yaml.safe_load(text)
@@ -194,6 +228,23 @@ def test_the_demo_boots_a_node_for_each_card(monkeypatch, gpus, topology, invent
     monkeypatch.setattr(cluster, "play", play)
     assert demo.main(["up", "--gpus", str(gpus)]) == 1
     assert done == [gpus > 0, (topology, gpus or 4, gpus > 0), f"inventories/{inventory}spark"]
+
+
+def test_what_the_environment_is_built_with_is_needed_until_it_is_there(tmp_path, monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setenv("SPARKMATRIX_CACHE", str(tmp_path))
+    found = SimpleNamespace(include=tmp_path / "include")
+    monkeypatch.setattr(engine_env, "find_python", lambda _version: found)
+    (problem,) = gpu.unbuilt()
+    assert "apt-get install python3.12-dev" in problem
+    machine(tmp_path, "include/Python.h")
+    assert gpu.unbuilt() == []
+    monkeypatch.setattr(engine_env, "candidates", lambda _version: [])
+    monkeypatch.setattr(engine_env, "find_python", FIND_PYTHON)
+    (problem,) = gpu.unbuilt()
+    assert "No Python 3.12" in problem
+    machine(tmp_path, "gpu/.engine.stamp")
+    assert gpu.unbuilt() == []
 
 
 # --- models
