@@ -123,11 +123,12 @@ class Gpu(Cluster):
     def __init__(self, gpus: int, cpu: bool) -> None:
         super().__init__("", "native")
         # With one node the rank is in the process of the core.
-        rank = self.rank if gpus > 1 else "[V]LLM::EngineCore"
-        self.launch = Launch(rank, LAUNCHES["native"].options, nodes=gpus)
+        self.rank = self.rank if gpus > 1 else "[V]LLM::EngineCore"
+        self.launch = Launch(self.rank, LAUNCHES["native"].options, nodes=gpus)
         self.kind = CPU if cpu else CARD
         self.cpu = cpu
-        self.rank = rank
+        self.every_run = ("-e", json.dumps(SETTINGS))
+        self.log_folder = f"{FOLDER.name}/"
         self.serves = self.kind.base  # which model the runs ask for
         self.doing = ""
         if not cpu:
@@ -139,26 +140,8 @@ class Gpu(Cluster):
         return self.launch.hosts[-1]
 
     def play(self, name: str, playbook: str = "site.yml", *more: str, kill_at_change: int = 0) -> cluster.Run:
-        self.doing = f"{playbook} (.lab/gpu-pass/{name}.log)"
-        return cluster.play(
-            f"gpu-pass/{name}",
-            *("-e", json.dumps(SETTINGS)),
-            *self.launch.options,
-            *self.serves,
-            *more,
-            playbook=playbook,
-            inventory=f"inventories/{self.launch.nodes}spark",
-            overlay=str((self.state / "overlay").relative_to(ROOT)),
-            show=False,
-            kill_at_change=kill_at_change,
-        )
-
-    def site(self, name: str, playbook: str = "site.yml", *more: str, fails: str = "") -> cluster.Run:
-        run = self.play(name, playbook, *more)
-        said = cluster.log_tail(f"gpu-pass/{name}", 1000)
-        if bool(run.code) != bool(fails) or fails not in " ".join(said.split()):
-            raise LabError(f"{playbook} ended with {run.code}, expected {fails or 0}:\n{said[-3000:]}")
-        return run
+        self.doing = f"{playbook} (.lab/{self.log_folder}{name}.log)"
+        return super().play(name, playbook, *self.serves, *more, kill_at_change=kill_at_change)
 
     def node(self, host: str, command: str, timeout_s: float = 900, check: bool = True, data: bytes = b"") -> str:
         self.doing = f"{host}: {command[:120]}"
@@ -199,11 +182,6 @@ class Gpu(Cluster):
             raise LabError(f"it does not answer: {answer}")
         figures = {name: round(answer[name], 3) for name in ("first_token_s", "tokens_per_s")}
         return {**cluster.parts_of_start(kept, began), "model": answer["model"], "next": figures}
-
-    def verdicts(self) -> dict[str, Any]:
-        """Of the run that was kept last."""
-        newest = "sudo sh -c 'cat $(ls -t /var/lib/sparkmatrix/verdicts/*.json | head -n 1)'"
-        return dict(json.loads(self.node(HEAD, newest)))
 
     def logs(self, name: str) -> None:
         """What every node knows of the step, before the machine is gone."""

@@ -221,6 +221,8 @@ class Cluster:
         self.options = ["--id", beside] if beside else []
         self.boot_options = [*self.options, "--beside"] if beside else []
         self.state = cluster.STATE / beside if beside else cluster.STATE
+        self.every_run: tuple[str, ...] = OPTIONS
+        self.log_folder = ""  # below .lab
         self.bare_s = 0.0
 
     def boot(self) -> None:
@@ -244,8 +246,8 @@ class Cluster:
 
     def play(self, name: str, playbook: str = "site.yml", *more: str, kill_at_change: int = 0) -> cluster.Run:
         return cluster.play(
-            name,
-            *OPTIONS,
+            self.log_folder + name,
+            *self.every_run,
             *self.launch.options,
             *more,
             playbook=playbook,
@@ -256,10 +258,10 @@ class Cluster:
         )
 
     def site(self, name: str, playbook: str = "site.yml", *more: str, fails: str = "") -> cluster.Run:
-        run = self.play(name, playbook, *more)
-        said = " ".join(cluster.log_tail(name, 1000).split())
+        run, log = self.play(name, playbook, *more), self.log_folder + name
+        said = " ".join(cluster.log_tail(log, 1000).split())
         if bool(run.code) != bool(fails) or fails not in said:
-            raise LabError(f"{playbook} ended with {run.code}, expected {fails or 0}:\n{cluster.log_tail(name)}")
+            raise LabError(f"{playbook} ended with {run.code}, expected {fails or 0}:\n{cluster.log_tail(log)}")
         return run
 
     def node(self, host: str, command: str, timeout_s: float = 900, check: bool = True, data: bytes = b"") -> str:
@@ -306,6 +308,11 @@ class Cluster:
                 found.append((began, float(when)))
                 began = 0.0
         return found
+
+    def verdicts(self) -> dict[str, Any]:
+        """Of the run that was kept last."""
+        newest = "sudo sh -c 'cat $(ls -t /var/lib/sparkmatrix/verdicts/*.json | head -n 1)'"
+        return dict(json.loads(self.node(HEAD, newest)))
 
     def serving(self) -> None:
         self.wait("serving for long", BACK_S, lambda status: status["serving"] and status["stable"])
