@@ -28,6 +28,8 @@ PROGRAM = "nvidia-smi"
 # Beside the loader's own directories: where machines without a package of the driver have it.
 DRIVER = "usr/local/nvidia"
 CONTROL = "dev/nvidiactl", "dev/nvidia-uvm"
+OF_CUDA_13 = 580  # NVIDIA's table of minor version compatibility, read 2026-11-26
+OF_BFLOAT16 = 8
 
 
 class Served(NamedTuple):
@@ -53,7 +55,13 @@ def cards(host: pathlib.Path = HOST) -> list[int]:
 
 def served(program: pathlib.Path | None = None) -> Served:
     """The largest that there is room for. ``program``: nvidia-smi."""
-    card, machine = memory(program or driver_files()[PROGRAM])
+    (card, driver, capability), machine = cards_have(program or driver_files()[PROGRAM]), machine_gib()
+    if driver < OF_CUDA_13:
+        raise LabError(
+            f"The NVIDIA driver is {driver}; the engine, built for CUDA 13, needs {OF_CUDA_13} or later."
+        )
+    if capability < OF_BFLOAT16:
+        raise LabError(f"A card here has compute capability {capability}; the models, in bfloat16, need {OF_BFLOAT16}.")
     for one in RECIPES:
         if card >= one.card_mib and machine >= one.machine_gib:
             return one
@@ -63,12 +71,20 @@ def served(program: pathlib.Path | None = None) -> Served:
     )
 
 
-def memory(program: pathlib.Path) -> tuple[int, int]:
-    """MiB of the smallest card, GiB of the machine."""
+def cards_have(program: pathlib.Path) -> tuple[int, int, int]:
+    """The least of all cards, in whole numbers: MiB, driver, compute capability."""
     beside = f"LD_LIBRARY_PATH=/{DRIVER}/lib64:/{DRIVER}/lib"
-    said = run(["env", beside, program, "--query-gpu=memory.total", "--format=csv,noheader,nounits"])
-    card = min((int(word) for word in said.split() if word.isdigit()), default=0)
-    return card, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**30
+    query = "--query-gpu=memory.total,driver_version,compute_cap"
+    said = run(["env", beside, program, query, "--format=csv,noheader,nounits"])
+    rows = re.findall(r"(?m)^(\d+), (\d+)\S*, (\d+)", said)
+    if not rows:
+        raise LabError(f"nvidia-smi tells neither memory nor driver of a card: {said.strip() or 'nothing'}")
+    mib, driver, capability = (min(map(int, column)) for column in zip(*rows, strict=True))
+    return mib, driver, capability
+
+
+def machine_gib() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**30
 
 
 def missing(host: pathlib.Path = HOST, cached: str | None = None) -> list[str]:

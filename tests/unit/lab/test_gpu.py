@@ -42,7 +42,8 @@ PACKAGED = """3 libs found in cache `/etc/ld.so.cache'
 @pytest.fixture(autouse=True)
 def an_ordinary_machine(monkeypatch):
     monkeypatch.setattr(gpu.platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(gpu, "memory", lambda _program: (81_559, 128))
+    monkeypatch.setattr(gpu, "cards_have", lambda _program: (81_559, 580, 9))
+    monkeypatch.setattr(gpu, "machine_gib", lambda: 128)
     monkeypatch.setattr(gpu, "unbuilt", list)
 
 
@@ -113,31 +114,42 @@ def test_what_a_machine_lacks_is_named(tmp_path, gone, said):
 
 
 @pytest.mark.parametrize(
-    ("memory", "recipe"),
-    [
-        ((81_559, 128), "gpu-dense"),
-        ((81_559, 62), "gpu-small"),
-        ((24_564, 31), "gpu-small"),
-        ((12_282, 31), "gpu-small"),
-    ],
+    ("card", "machine", "recipe"),
+    [(81_559, 128, "gpu-dense"), (81_559, 62, "gpu-small"), (24_564, 31, "gpu-small"), (12_282, 31, "gpu-small")],
 )
-def test_the_demo_serves_what_there_is_room_for(monkeypatch, memory, recipe):
-    monkeypatch.setattr(gpu, "memory", lambda _program: memory)
+def test_the_demo_serves_what_there_is_room_for(monkeypatch, card, machine, recipe):
+    monkeypatch.setattr(gpu, "cards_have", lambda _program: (card, 580, 8))
+    monkeypatch.setattr(gpu, "machine_gib", lambda: machine)
     assert gpu.served(Path("nvidia-smi")).recipe == recipe
 
 
-@pytest.mark.parametrize("memory", [(8_188, 31), (24_564, 15), (0, 31)])
-def test_a_card_or_machine_without_room_is_told_before_anything_is_built(tmp_path, monkeypatch, memory):
-    monkeypatch.setattr(gpu, "memory", lambda _program: memory)
+@pytest.mark.parametrize(
+    ("cards", "machine", "said"),
+    [
+        (
+            (8_188, 580, 8),
+            31,
+            "8188 MiB and the machine 31 GiB of memory; the smallest model of the lab needs 12000 MiB",
+        ),
+        ((24_564, 580, 8), 15, "the machine 15 GiB"),
+        ((24_564, 550, 8), 31, "driver is 550; the engine, built for CUDA 13, needs 580"),
+        ((11_264, 580, 7), 31, "compute capability 7"),
+    ],
+)
+def test_a_card_or_machine_that_cannot_is_told_before_anything_is_built(tmp_path, monkeypatch, cards, machine, said):
+    monkeypatch.setattr(gpu, "cards_have", lambda _program: cards)
+    monkeypatch.setattr(gpu, "machine_gib", lambda: machine)
     (problem,) = gpu.missing(packaged(tmp_path), PACKAGED)
-    assert f"has {memory[0]} MiB and the machine {memory[1]} GiB" in problem and "12000 MiB and 27 GiB" in problem
+    assert said in problem
 
 
-@pytest.mark.parametrize(("said", "card"), [("24564\n", 24_564), ("81559\n24564\n", 24_564), ("[N/A]\n", 0)])
-def test_the_smallest_card_counts(monkeypatch, said, card):
+def test_the_least_of_all_cards_counts(monkeypatch):
     monkeypatch.undo()
-    monkeypatch.setattr(gpu, "run", lambda _words: said)
-    assert gpu.memory(Path("nvidia-smi"))[0] == card
+    monkeypatch.setattr(gpu, "run", lambda _words: "81559, 580.159.04, 9.0\n24564, 580.159.04, 8.9\n")
+    assert gpu.cards_have(Path("nvidia-smi")) == (24_564, 580, 8)
+    monkeypatch.setattr(gpu, "run", lambda _words: "No devices were found\n")
+    with pytest.raises(labstate.LabError, match="of a card: No devices were found"):
+        gpu.cards_have(Path("nvidia-smi"))
 
 
 def test_files_lie_where_the_loader_looks_by_itself(tmp_path):
