@@ -57,9 +57,7 @@ def served(program: pathlib.Path | None = None) -> Served:
     """The largest that there is room for. ``program``: nvidia-smi."""
     (card, driver, capability), machine = cards_have(program or driver_files()[PROGRAM]), machine_gib()
     if driver < OF_CUDA_13:
-        raise LabError(
-            f"The NVIDIA driver is {driver}; the engine, built for CUDA 13, needs {OF_CUDA_13} or later."
-        )
+        raise LabError(f"The NVIDIA driver is {driver}; the engine, built for CUDA 13, needs {OF_CUDA_13} or later.")
     if capability < OF_BFLOAT16:
         raise LabError(f"A card here has compute capability {capability}; the models, in bfloat16, need {OF_BFLOAT16}.")
     for one in RECIPES:
