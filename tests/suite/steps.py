@@ -278,6 +278,10 @@ def checks() -> list[Step]:
             (*TESTED, "README.md", "requirements.txt", "changelogs/**"),
             CODE,
         ),
+        # What the roles install, against what its packages ask for in their index today.
+        Step(
+            "locks", (("tools/make_locks", "--check"),), 120, FULL, ("roles/*/files/locks/**", "requirements/**"), CODE
+        ),
         # Every page of the documentation with its links, and the reference from argument specifications.
         Step("site-of-docs", (program("python tools/make_site.py .cache/site"),), 90, FULL, (*TESTED, "*.md"), CODE),
         # The page in a browser; its driver comes from an index of packages.
