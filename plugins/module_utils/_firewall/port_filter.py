@@ -255,9 +255,9 @@ def _try(machine: Machine, name: str, text: str) -> None:
         raise SparkError(
             f"the kernel or nft refuses the port filter: {done.complaint}",
             f"table {table(name)}",
-            "It needs 'socket cgroupv2', 'tproxy' and for the gateway 'ct count' of nftables (Linux 5.13, modules"
-            " nft_socket, nft_tproxy and nft_connlimit), and control groups of version 2 at /sys/fs/cgroup. Boot a"
-            f" kernel that has them, {_OFF}",
+            "It needs 'socket cgroupv2', 'tproxy', 'fib' and for the gateway 'ct count' of nftables (Linux 5.13,"
+            " modules nft_socket, nft_tproxy, nft_fib_inet and nft_connlimit), and control groups of version 2 at"
+            f" /sys/fs/cgroup. Boot a kernel that has them, {_OFF}",
         )
 
 

@@ -12,11 +12,13 @@ containers. Other nodes come in, and nobody else. An account of a node that is n
 the first packet of its connections to the nodes marked (DSCP 1); there such a packet is dropped, too. The API and
 Ray's dashboard on loopback ask for a key or a token themselves, and answer every account. At the address of an API,
 and at the fixed ports of Ray and the ranks, nobody else answers: whoever takes one while the service is down gets no
-connection, and so no key, no token and no prompt.
+connection, and so no key, no token and no prompt. Nor does anybody open one from there, which would meet a client's own
+first packet half way, without a listener.
 
-What is left of a connection that a service ended (TIME_WAIT, a minute long) is in no control group, and a client that
+What is left of a connection that somebody ended (TIME_WAIT, a minute long) is in no control group, and a client that
 comes again from the same port meets that, and no listener. So it is taken away first, where somebody listens: what
-``tproxy`` does on its way to a transparent socket. None of ours is one, so it hands the packet to nobody.
+``tproxy`` does on its way to a transparent socket. None of ours is one, so it hands the packet to nobody. A connection
+that is half made is in no control group either: its first packet, when it comes once more, is let go.
 
 ``gateway``, ``web_ui``, ``observability``: the same for the ports of these layers. And one address has so many
 connections to the gateway and no more: nginx counts only those that have sent the head of a request.
@@ -53,6 +55,15 @@ _MARK = 1
 _OPENING = "tcp flags & (fin | syn | rst | ack)"
 # In front of everybody's own rules, which are at 0.
 _HOOK = "type filter hook {0} priority filter - 10; policy accept;"
+_ENDED = [
+    f"meta nfproto {version} fib daddr type local meta l4proto tcp tproxy {family} to {family} daddr"
+    for version, family in (("ipv4", "ip"), ("ipv6", "ip6"))
+]
+_REFUSED = [
+    "socket wildcard { 0, 1 } counter reject with tcp reset",  # somebody else's
+    "socket transparent { 0, 1 } counter drop",  # half made, or ended with nobody there
+    "counter reject with tcp reset",
+]
 
 
 @dataclass(frozen=True)
@@ -80,17 +91,15 @@ def services(who: Reach) -> str:
         for family, addresses in _families((*who.fabric, *who.management))
         for match in [f"daddr {_set(addresses)}"]
     ]
-    strangers = [(family, f"{family} dscp {_MARK} meta l4proto tcp") for family in ("ip", "ip6")]
     known = f'socket cgroupv2 level 1 "{CGROUP}" jump ours'  # from where none of ours comes back
     return _table(
         SERVICES,
         [
-            *_incoming(known, who.ports, strangers),
             ("ours", ours),
-            (
-                "output",
+            *_guarded(
+                known,
+                who.ports,
                 [
-                    f"{_OPENING} != syn accept",
                     f"meta skuid ${ACCOUNTS} accept",
                     *(f"oifname lo {family} dscp set {_MARK}" for family in ("ip", "ip6")),
                     *marked,
@@ -120,25 +129,25 @@ def layer(name: str, ports: Iterable[Place], crowded: int = 0, most: int = 0) ->
         over = f"{family} saddr ct count over {most}"
         ours.append(f"tcp dport {crowded} add @{family}_clients {{ {over} }} counter reject with tcp reset")
     known = f'socket cgroupv2 level 2 "{cgroup(name)}" jump ours comment "{STATE}"'
-    return _table(name, [*_incoming(known, ports), ("ours", [*ours, "accept"])], sets)
+    return _table(name, [("ours", [*ours, "accept"]), *_guarded(known, ports)], sets)
 
 
-def _incoming(known: str, ports: Iterable[Place], more: Iterable[tuple[str, str]] = ()) -> list[tuple[str, list[str]]]:
-    """``known``: what becomes of packets to services of ours. Whoever else has one of ``ports`` is not reached.
-    ``more``: which other packets must not pass for what is left of a connection."""
+def _guarded(known: str, ports: Iterable[Place], outgoing: Sequence[str] = ()) -> list[tuple[str, list[str]]]:
+    """``known``: what becomes of packets to services of ours. Whoever else has one of ``ports`` is not reached there,
+    and reaches nobody from there. ``outgoing``: what else becomes of what this machine opens."""
     opening = f"{_OPENING} != syn accept"
     places = _places(ports)
-    again = [
-        f"{match} tproxy {each} to {each} daddr"
-        for family, match in (*places, *more)
-        for each in ([family] if family else ("ip", "ip6"))
+    from_there = [match.replace("daddr", "saddr").replace("dport", "sport") for match in places]
+    return [
+        ("refused", _REFUSED),
+        ("prerouting", [opening, *_ENDED]),
+        ("input", [opening, known, *(f"{match} goto refused" for match in places)]),
+        ("output", [opening, *(f"{match} counter reject with tcp reset" for match in from_there), *outgoing]),
     ]
-    refused = [f"{match} counter reject with tcp reset" for _, match in places]
-    return [*([("prerouting", [opening, *again])] if again else []), ("input", [opening, known, *refused])]
 
 
-def _places(ports: Iterable[Place]) -> list[tuple[str, str]]:
-    """Family, or nothing for both, and what matches packets to these ports."""
+def _places(ports: Iterable[Place]) -> list[str]:
+    """What matches packets to these ports."""
     by_address: dict[str, set[int]] = {}
     for address, port in sorted(set(ports)):
         by_address.setdefault(address, set()).add(port)
@@ -148,7 +157,7 @@ def _places(ports: Iterable[Place]) -> list[tuple[str, str]]:
         # localhost may be either; 0.0.0.0 and :: are all addresses of their kind.
         wide = f"{address}/0" if address in ("0.0.0.0", "::") else address  # noqa: S104 -- to compare
         found = _families(networks([wide, *(["::1"] if address == "127.0.0.1" else [])])) if address else []
-        places += [(family, f"{family} daddr {_set(addresses)} {what}") for family, addresses in found] or [("", what)]
+        places += [f"{family} daddr {_set(addresses)} {what}" for family, addresses in found] or [what]
     return places
 
 
@@ -169,7 +178,7 @@ def _table(name: str, chains: Sequence[tuple[str, Sequence[str]]], sets: Iterabl
     full = table(name)
     lines = [f"table {full}", f"delete table {full}", f"table {full} {{", *(f"    {one}" for one in sets)]
     for chain, rules in chains:
-        hook = [_HOOK.format(chain)] if chain != "ours" else []
+        hook = [_HOOK.format(chain)] if chain not in ("ours", "refused") else []
         lines += [f"    chain {chain} {{", *(f"        {rule}" for rule in (*hook, *rules)), "    }"]
     # A chain has to be there before another one jumps to it; nft reads the whole table first.
     return "\n".join([*lines, "}"]) + "\n"
