@@ -29,7 +29,7 @@ def test_rules_are_those_of_where_it_listens():
 
     assert list(rules(8081)["rules"]) == ["spark1"]
     text = rules(8081)["rules"]["spark1"]
-    assert "daddr { 127.0.0.1 } tcp dport { 8081 } counter reject" in text
+    assert "daddr { 127.0.0.1 } tcp dport { 8081 } goto refused" in text
     assert "tcp dport 443 add @ip_clients { ip saddr ct count over 512 }" in text
     assert "ct count" not in rules(8081, keys_per_address="0")["rules"]["spark1"]
     assert "spark1" in rules("8081 } accept")["msg"]
