@@ -11,7 +11,7 @@
 - ``DIR/models/tiny-llama``: random weights, made by ``make_tiny_model.py``.
 
 ``--cuda`` makes ``DIR/gpu/python`` (3.12) and ``DIR/gpu/engine`` instead: the engine that the role installs on a Spark,
-in the same versions, for this machine's processor. Models for it are made on its GPU (``make_gpu_models.py``).
+in the same versions, for this machine's processor. Its models are made by ``make_gpu_models.py``.
 
 Runs with any Python 3.9 or later; only the standard library is used.
 """
@@ -33,10 +33,10 @@ import time
 from collections.abc import Iterator, Sequence
 
 HERE = pathlib.Path(__file__).resolve().parent
-LOCK = HERE.parent.parent / "requirements/lab-engine-py311.txt"
+ROOT = HERE.parent.parent
+LOCK = ROOT / "requirements/lab-engine-py311.txt"
 PLATFORM = HERE / "vllm_cpu_platform/sparkmatrix_vllm_cpu.py"
 MODEL_SCRIPT = HERE / "make_tiny_model.py"
-ROOT = HERE.parent.parent
 SPARK_LOCK = next((ROOT / "roles/engine/files/locks").glob("vllm-*.txt"))  # versions; its hashes are aarch64's
 SPARK_ENGINE = ROOT / "requirements/engine-vllm.in"
 NODE_ROOT = "/opt/sparkmatrix"
@@ -47,9 +47,9 @@ TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 SKIP = frozenset(
     {"torchvision", "torchaudio", "torchcodec", "triton", "opencv-python-headless", "numba", "llvmlite", "py-spy"}
 )
-# Not part of a running Python: tests, the static library and headers' leftovers, and the packages of its owner.
 # What the stamp says of an environment that was built on another machine (gpu_payload.py): it stays.
 CARRIED = "carried"
+# Not part of a running Python: tests, the static library and headers' leftovers, and the packages of its owner.
 PYTHON_LEFT_OUT = {"site-packages", "dist-packages", "test", "idlelib", "lib2to3", "turtledemo"}
 
 

@@ -162,17 +162,17 @@ def unpack(source: pathlib.Path, torch: str) -> None:
         "python": place.python,
         "engine": place.engine,
         "controller": CHECKOUT / ".venv-py312/lib/python3.12/site-packages",
-        "image": cache / "images" / (source / "image.name").read_text(),
+        "image": node_image.path(),
     }
-    if trees["image"] != node_image.path():
-        raise engine_env.BuildError("The pieces are of another commit: their node image is not this checkout's.")
+    pieces = {name: sorted(source.glob(f"{name}.tar.zst.*")) for name in trees}
+    if missing := [name for name, found in pieces.items() if not found]:
+        raise engine_env.BuildError(f"{source} has no piece of {', '.join(missing)}: bring all that `make` has made.")
+    if (source / "image.name").read_text() != trees["image"].name:
+        raise engine_env.BuildError("The pieces are of another commit: make them again in a checkout of this one.")
     for name, tree in trees.items():
         shutil.rmtree(tree, ignore_errors=True)
         tree.mkdir(parents=True)
-        pieces = sorted(source.glob(f"{name}.tar.zst.*"))
-        if not pieces:
-            raise engine_env.BuildError(f"{source} has no piece of {name}.")
-        step(f"Unpack {name}", lambda tree=tree, pieces=pieces: lay_out(source, pieces, tree))
+        step(f"Unpack {name}", lambda tree=tree, found=pieces[name]: lay_out(source, found, tree))
     place_tools(trees["tools"])
     make_controller(place, trees["controller"])
     place_torch(place, torch)
