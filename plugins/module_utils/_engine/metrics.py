@@ -26,6 +26,11 @@ class Work:
     waiting: Optional[Number] = None
     cache: Optional[Number] = None
 
+    @property
+    def busy(self) -> bool:
+        """Nothing that an engine without counters would tell."""
+        return bool((self.running or 0) + (self.waiting or 0))
+
 
 def work(text: str) -> Work:
     return Work(*(total(text, names) for names in (TOKENS, RUNNING, WAITING, CACHE)))

@@ -9,6 +9,7 @@ that finds them running adopts them.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import signal
 import sys
 import time
@@ -24,6 +25,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
     causes,
     engine_json,
     kept_plan,
+    metrics,
     probe,
     ray_cluster,
 )
@@ -37,6 +39,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import
     missing_ranks,
     progress,
     start_times,
+    word,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers as keeper_peers
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import Member, Policy, Verdict, View
@@ -90,6 +93,7 @@ class Parts:
     store: Store
     boot: str
     shutting_down: Callable[[], bool]
+    busy: Callable[[], bool] = lambda: False  # requests run that a gateway has sent
     start_ray: Callable[[], str] | None = None  # starts the head's part of Ray; None without Ray
     sleep: Callable[[float], None] = time.sleep
     step: Callable[[], None] = lambda: None  # told that the loop goes on
@@ -263,6 +267,8 @@ class Keeper:
         """Stop what is there, wait for memory, start all ranks. What went wrong, or None."""
         parts = self.parts
         self.parts_of_start, self.part_since = {}, parts.clock()
+        if gentle:
+            self.drain()
         self.enter("starting", "stopping what is there", start_since=stamp(parts.wall()))
         ran = not all(member.stopped for member in self.members())
         problem = self.stop_all(gentle)
@@ -283,6 +289,14 @@ class Keeper:
             return Verdict("start", problem, parts.nodes[0].host)
         self.part_ends("ranks")
         return None
+
+    def drain(self) -> None:
+        """What runs may end, for a while; the gateway sends nothing new meanwhile."""
+        self.parts.prober.reset(paused=True)
+        until = self.parts.clock() + word.DRAIN_S
+        while self.parts.busy() and self.parts.clock() < until:
+            self.enter(word.DRAINING, f"answers that are being written may end, for at most {word.DRAIN_S:.0f} s")
+            self.parts.sleep(TICK_S)
 
     def part_ends(self, name: str) -> None:
         now = self.parts.clock()
@@ -560,6 +574,7 @@ def make(config: Description, pulse: Pulse, machine: Machine) -> Keeper:
             ping=keeper_peers.pings,
             ray=lambda: _ray(config),
             taken=lambda: listening.taken(machine, config.host, config.port),
+            busy=lambda: _busy(gateway, config),
             start_ray=(lambda: _start_ray(node)) if config.backend == "ray" else None,
             explain=lambda unit, invocation: causes.explain(unit, machine.runner, invocation),
             store=store,
@@ -605,6 +620,12 @@ def _sleep(seconds: float, pulse: Pulse) -> None:
 def _gateway_killed(store: Store, reason: str) -> None:
     engine_rank.say(f"gateway: {reason}")
     store.add(Entry(stamp(time.time()), GATEWAY, reason), engine_rank.say)
+
+
+def _busy(gateway: gateway_probe.Gateway, config: Description) -> bool:
+    with contextlib.suppress(SparkError):
+        return gateway.leads and metrics.work(_metrics(config)).busy
+    return False
 
 
 def _metrics(config: Description) -> str:

@@ -21,6 +21,7 @@ from typing import Any, Optional
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import word
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import drop_state, write_state
 
 SCHEMA_VERSION = 1
@@ -28,6 +29,7 @@ STATE = "state.json"
 VERIFIED = "verified.json"
 EARLIER = ("history.json", "stopped.json")  # of earlier releases, which had more files
 MAX_ENTRIES = 50
+STOPS = "stop.yml"  # by which somebody wants no engine; others bring it back
 GATEWAY = "gateway"  # an event of the gateway, not the engine
 
 Say = Callable[[str], object]
@@ -125,6 +127,7 @@ class Store:
 
     def __init__(self, root: str = "/", instance: str = "") -> None:
         self.root = root
+        self.instance = instance
         self.directory = Names(instance).kept
         self.state = State()  # of the keeper that has begun
         self.lock = threading.Lock()  # the probe has a thread of its own
@@ -173,12 +176,15 @@ class Store:
     def stop(self, stop: Stop) -> None:
         """The keeper has been stopped; the next one forgets it."""
         self._write(STATE, replace(self.read(), stopped=stop))
+        if stop.by == STOPS:
+            self._tell(word.STOPPED)
 
     def forget(self) -> bool:
         """Remove what is kept; False where there is nothing."""
         there = [name for name in (STATE, VERIFIED, *EARLIER) if self._path(name).exists()]
         for name in there:
             drop_state(f"{self.directory}/{name}", root=self.root)
+        word.forget(self.instance, self.root)
         return bool(there)
 
     # -- for the keeper
@@ -214,6 +220,12 @@ class Store:
             self._write(STATE, self.state)
         except SparkError as exc:
             say(f"Not kept: {exc}")
+        self._tell(self.state.phase)
+
+    def _tell(self, phase: str) -> None:
+        """A full disk is no reason to end."""
+        with contextlib.suppress(OSError):
+            word.tell(phase, self.instance, self.root)
 
     def _path(self, name: str) -> Path:
         return Path(self.root) / self.directory.lstrip("/") / name

@@ -32,7 +32,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import loop as keeper_loop
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers as keeper_peers
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import pulse as keeper_pulse
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import start_times
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import start_times, word
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status as keeper_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import wait as keeper_wait
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import Pulse, Sign
@@ -204,6 +204,23 @@ def test_ranks_with_an_earlier_configuration_are_replaced_gently(cluster):
     assert cluster.did[:2] == ["stop spark1", "kill spark2"]
     assert cluster.events == ["configuration"]
     assert cluster.store.read().failures == 0
+
+
+@pytest.mark.parametrize(("ends", "waits"), [(20.0, 20.0), (9999.0, word.DRAIN_S)])
+def test_a_planned_restart_lets_answers_end_first(cluster, ends, waits):
+    """The gateway holds what is new, by the keeper's word; what runs for too long is ended."""
+    words = []
+    for node in (cluster.head, cluster.worker):
+        node.act("start")
+    cluster.head.hashes[ENGINE] = "old"
+    cluster.did.clear()
+    cluster.parts.busy = lambda: words.append(word.read(word.path(root=cluster.store.root)).phase) or cluster.now < ends
+    stopped = []
+    cluster.head.act = lambda action, act=cluster.head.act: stopped.append(cluster.now) or act(action)
+    cluster.keep(until=300)
+    assert waits <= stopped[0] <= waits + 3
+    assert set(words[1:]) == {"draining"}
+    assert word.read(word.path(root=cluster.store.root)).phase == "serving"
 
 
 def test_the_history_says_what_was_changed(cluster):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import store as keeper_store
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import word
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import (
     GATEWAY,
     Entry,
@@ -80,6 +81,23 @@ def test_what_does_not_fit_is_as_if_nothing_were_kept(store: Store, wrong: dict[
     place(store).write_text(json.dumps({**EARLIER, **wrong}))
     assert store.read() == State()
     assert "state.json is damaged (" in store.look()[1]
+
+
+def test_everybody_is_told_whether_it_serves(store: Store) -> None:
+    place = Path(word.path(root=store.root))
+    assert word.read(str(place)) == word.NONE
+    store.write(print, phase="serving")
+    told = word.read(str(place))
+    assert told.phase == "serving" and place.stat().st_mode & 0o777 == 0o644
+    store.write(print, detail="it serves still")
+    assert word.read(str(place)) == told, "since when does not change"
+    for by, phase in (("restart.yml", "serving"), ("stop.yml", word.STOPPED)):
+        store.stop(Stop("t", by))
+        assert word.read(str(place)).phase == phase
+    store.forget()
+    assert word.read(str(place)) == word.NONE
+    place.write_bytes(b"\xff" * 100)
+    assert word.read(str(place)) == word.NONE
 
 
 def test_what_was_verified_and_everything_kept_goes(store: Store) -> None:
