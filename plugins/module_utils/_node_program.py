@@ -38,6 +38,7 @@ COMMANDS: Mapping[str, str] = {
     "probe": "_engine.probe",
     "qos-apply": "_qos.profile",
     "rank": "_engine.rank",
+    "relay": "_gateway.relay",
     "status": "_status.node",
     "top": "_status.top",
     "watch-memory": "_os.memory_watchdog",

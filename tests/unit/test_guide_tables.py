@@ -32,6 +32,6 @@ def test_a_row_of_a_cluster_that_serves_is_no_wide_range_but_for_the_ranks() -> 
 def test_the_guide_lists_every_secret_of_the_code() -> None:
     known = guide_tables.secrets()
     named = [paths.ENGINE_KEY, paths.MPI_TOKEN, paths.RAY_TOKEN, paths.WEB_UI_KEY, f"{paths.SSH}/id_ed25519"]
-    gateway = [f"{paths.GATEWAY}/{name}" for name in ("keys/alice.key", "keys.conf", "engine-key-x.conf", "tls/ca.key")]
+    gateway = [f"{paths.GATEWAY}/{name}" for name in ("keys/alice.key", "keys.conf", "relay.json", "tls/ca.key")]
     assert [path for path in (*named, *gateway) if not any(one.fullmatch(path) for one in known)] == []
     assert not any(one.fullmatch(f"{paths.GATEWAY}/nginx.conf") for one in known)

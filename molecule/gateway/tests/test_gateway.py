@@ -104,6 +104,15 @@ def test_other_keys_do_not(gateway, key):
     assert headers["WWW-Authenticate"] == "Bearer"
 
 
+def test_a_key_may_be_shown_as_anthropics_clients_do(gateway):
+    alice = gateway.keys["alice"]
+    assert gateway.ask(key=None, **{"X-Api-Key": alice})[0] == 200
+    assert gateway.ask(key=None, **{"X-Api-Key": f"{alice}x"})[0] == 401
+    assert gateway.ask(key="Bearer wrong", **{"X-Api-Key": alice})[0] == 401
+    seen = json.dumps(gateway.ask(key=None, **{"X-Api-Key": alice})[2])
+    assert alice not in seen
+
+
 def test_a_given_key_is_taken_literally(gateway):
     assert gateway.keys["bob"] == "key-that-bob-gave-us-1+2.3"
     assert gateway.ask(key="Bearer key-that-bob-gave-us-1+2x3")[0] == 401
@@ -115,7 +124,7 @@ def test_a_given_key_is_taken_literally(gateway):
     [
         "/", "/invocations", "/tokenize", "/metrics", "/metrics/", "/version", "/health", "/docs", "/V1/models",
         "/v1/load_lora_adapter", "/v1/../metrics", "/v1/models/", "/.sparkmatrix/unauthorized", "/configuration",
-        "/.sparkmatrix/models/0",
+        "/.sparkmatrix/status",
     ],
 )  # fmt: skip
 def test_closed_paths(gateway, path):
@@ -253,7 +262,7 @@ def test_a_request_in_chunks_that_are_mostly_lengths(gateway):
     connection.endheaders()
     connection.send(body + b'2\r\n"}\r\n0\r\n\r\n')
     response = connection.getresponse()
-    assert (response.status, json.loads(response.read())["error"]["code"]) == (411, "length_required")
+    assert (response.status, json.loads(response.read())["bytes"]) == (200, 24 + 4_500_000 + 2)
     connection.close()
 
 
@@ -362,6 +371,23 @@ def test_plain_http_is_told_to_use_tls(gateway):
     response = connection.getresponse()
     assert (response.status, json.loads(response.read())["error"]["code"]) == (400, "tls_required")
     connection.close()
+
+
+def test_only_the_gateway_reaches_the_relay(host, gateway):
+    socket_of = "/run/sparkmatrix-relay.sock"
+    assert host.check_output(f"stat -c '%U %a' {socket_of}") == "sparkmatrix-gateway 600"
+    asked = f"curl -s --max-time 5 --unix-socket {socket_of} http://x/.sparkmatrix/status"
+    assert json.loads(host.check_output(asked))["requests"] > 10
+    assert host.run(f"runuser -u nobody -- {asked}").rc == 7
+    assert host.check_output("systemctl show -p User --value sparkmatrix-relay") == "sparkmatrix-relay"
+    assert host.check_output(f"stat -c '%U %a' {ETC}/relay.json") == "sparkmatrix-relay 600"
+
+
+def test_a_relay_that_is_killed_is_not_noticed(host, gateway):
+    for _ in range(3):
+        host.check_output("systemctl kill -s KILL sparkmatrix-relay")
+        status, _headers, document = gateway.ask("/v1/chat/completions", {"model": "tiny", "messages": PROMPT})
+        assert (status, document["engine"]) == (200, "tiny")
 
 
 def test_it_listens_where_it_was_told_to(host, gateway):

@@ -39,17 +39,24 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway impor
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import status as gateway_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.listeners import Listener
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.names import ETC, LOADED, RUN, SET, UNIT
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.relay import Config
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import Engine, Key, Settings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import secret as managed_secret
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File, Result
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import Service, Wanted
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import (
+    HASH_VARIABLE,
+    Service,
+    Wanted,
+    parse_environ,
+)
 
 WHAT = "the gateway"
 LOCK = f"{paths.RUN}/gateway.lock"
 # What nginx includes from the node itself: where it listens, and the hash of all that it reads.
 LISTEN = f"{ETC}/listen.conf"
 CONFIGURATION = f"{ETC}/configuration.conf"
+RELAY = names.RELAY_UNIT
 RELOAD_TIMEOUT_S = 15.0
 POLL_S = 0.1
 
@@ -90,6 +97,7 @@ class Node:
 
     machine: Machine = field(default_factory=Machine)
     ask: Callable[[str], str] = gateway_status.configuration
+    relay: Callable[[], str] = lambda: (gateway_status.relay() or gateway_status.Relayed()).configuration
     service: Callable[[Wanted, Machine], Any] = Service
     listening: Callable[[Machine, Sequence[int]], Sequence[listening.Listener] | None] = listening.listening
 
@@ -100,6 +108,16 @@ def ensure(request: Request, check: bool) -> Answer:
         return remove(Node(), check_mode=check)
     keys = tuple(Key(key.name, request.keys.get(key.name, "")) for key in request.settings.keys)
     return apply(Node(), replace(request.settings, keys=keys), request.rendered, check_mode=check)
+
+
+def _relay_hash(unit: str) -> str:
+    return unit.rpartition(f"{HASH_VARIABLE}=")[2].strip()
+
+
+def _mark_of(files: Sequence[File]) -> str:
+    """The hash that is in the relay's configuration."""
+    content = next(file.content for file in files if file.path == names.RELAY_CONFIG)
+    return str(json_text.mapping(content or b"")["mark"])
 
 
 def unit_mark(text: str) -> str:
@@ -125,12 +143,14 @@ def remove(node: Node, *, check_mode: bool = False) -> Answer:
             made.changed, made.action = True, "stopped"
             if not check_mode:
                 node.machine.command("systemctl", "disable", "--now", UNIT, step="stopping the gateway")
+        if names.SET in made.sets and not check_mode:
+            node.machine.runner(["systemctl", "stop", *names.RELAY_UNITS])
         result = managed_files.remove_set(SET, check_mode=check_mode, root=node.machine.root)
         made.changed |= result.changed
         made.diff += result.diff
         if result.changed and not check_mode:
             node.machine.command("systemctl", "daemon-reload", step="forgetting the unit")
-            node.machine.runner(["systemctl", "reset-failed", UNIT])
+            node.machine.runner(["systemctl", "reset-failed", UNIT, *names.RELAY_UNITS])
     return made
 
 
@@ -157,19 +177,21 @@ class _Gateway:
         )
         told = managed_files.apply_set(SET, files, check_mode=True, root=self.machine.root)
         made.warnings += self._new_authority(files)
-        made.action = self._due(wanted)
+        relay, action = self._relay_due(files), self._due(wanted)
+        made.action = relay if action == "none" else action
         made.diff, made.changed = told.diff, told.changed or made.action != "none"
         if made.changed and not self.check_mode:
-            made.diff = self._place(files, wanted, made.action, tested=told.changed).diff
+            made.diff = self._place(files, wanted, action, relay, tested=told.changed).diff
         return made
 
-    def _place(self, files: Sequence[File], wanted: str, action: str, *, tested: bool) -> Result:
-        """Have nginx run these files; where it does not, whatever this run has placed is taken back."""
+    def _place(self, files: Sequence[File], wanted: str, action: str, relay: str, *, tested: bool) -> Result:
+        """Have nginx and relay run these files; where they do not, whatever this run has placed is taken back."""
         if tested:
             self._test(files)
         before = self._standing()
         try:
             result = managed_files.apply_set(SET, files, root=self.machine.root)
+            self._run_relay(relay, _mark_of(files))
             self._run(action, wanted)
         except SparkError as exc:
             self._take_back(before, action)
@@ -185,12 +207,6 @@ class _Gateway:
             return
         if not Path(self.machine.real(names.NGINX)).exists():
             raise SparkError("nginx is not installed", names.NGINX, "Install it: apt-get install nginx")
-        if self.settings.routed and not Path(self.machine.real(names.NJS)).exists():
-            raise SparkError(
-                "several engines need nginx's JavaScript, which is not installed",
-                names.NJS,
-                "Install it: apt-get install libnginx-mod-http-js",
-            )
 
     def _interfaces(self) -> dict[str, list[str]]:
         text = self.machine.command("ip", "-json", "address", "show", step="reading the addresses").out
@@ -234,14 +250,12 @@ class _Gateway:
         files = [
             self._own(path, text, 0o640) if path.startswith(f"{ETC}/") else File(path, text.encode())
             for path, text in self.rendered.items()
+            if path != names.RELAY_CONFIG
         ]
         files += [
             self._own(LISTEN, gateway_listeners.conf(listeners), 0o640),
             self._own(f"{ETC}/keys.conf", gateway_keys.clients_conf(keys)),
-            *(
-                self._own(engine.key_conf, gateway_keys.engine_conf(self._engine_key(engine)))
-                for engine in settings.engines
-            ),
+            self._relay_config(),
             File(names.DESCRIPTION, self._description(listeners).encode()),
         ]
         files += [
@@ -253,6 +267,15 @@ class _Gateway:
             covered = own_ca.covered(settings, listeners, socket.gethostname())
             files += own_ca.files(self.machine, covered, check_mode=self.check_mode)
         return files
+
+    def _relay_config(self) -> File:
+        """As it was rendered, with the keys of the engines, and a hash by which the relay tells what it has read."""
+        made = document.load(Config, json_text.mapping(self.rendered[names.RELAY_CONFIG]))
+        keys = {engine.name: self._engine_key(engine) for engine in self.settings.engines}
+        made = replace(made, engines=tuple(replace(one, key=keys[one.name]) for one in made.engines))
+        text = json.dumps(document.plain(replace(made, mark=config_hash(json.dumps(document.plain(made))))), indent=1)
+        user = names.RELAY_USER
+        return File(names.RELAY_CONFIG, f"{text}\n".encode(), owner=user, group=user, mode=0o600, secret=True)
 
     def _new_authority(self, files: Sequence[File]) -> list[str]:
         path = f"{ETC}/tls/ca.crt"
@@ -280,7 +303,8 @@ class _Gateway:
 
     def _hash(self, files: Sequence[File]) -> str:
         """Changes with everything that nginx reads. A certificate of somebody else is compared as a file."""
-        read = [file for file in files if file.path.startswith(f"{ETC}/") and not file.path.startswith(f"{ETC}/keys/")]
+        others = (f"{ETC}/keys/", names.RELAY_CONFIG)
+        read = [file for file in files if file.path.startswith(f"{ETC}/") and not file.path.startswith(others)]
         texts = sorted((file.path, (file.content or b"").decode()) for file in read)
         return config_hash(*(text for pair in texts for text in pair))
 
@@ -301,6 +325,24 @@ class _Gateway:
         certificate = self.settings.tls_certificate
         fresh = self.settings.tls != "files" or self.machine.read(certificate) == self.machine.read(LOADED)
         return "none" if fresh and self.node.ask(names.STATUS_SOCKET) == wanted else "reloaded"
+
+    def _relay_due(self, files: Sequence[File]) -> str:
+        """As :meth:`_due`: a relay of another unit or program is started anew, else it reads its file again."""
+        state = self.machine.unit(RELAY)
+        if not state.running:
+            return "started"
+        ran = parse_environ(self.machine.content(f"/proc/{state.main_pid}/environ") or b"")
+        if ran != _relay_hash(self.rendered[f"{paths.UNITS}/{RELAY}"]):
+            return "restarted"
+        return "none" if self.node.relay() == _mark_of(files) else "reloaded"
+
+    def _run_relay(self, action: str, mark: str) -> None:
+        if action in ("started", "restarted"):
+            unit = _relay_hash(self.rendered[f"{paths.UNITS}/{RELAY}"])
+            self.node.service(Wanted(RELAY, config_hash=unit), self.machine).run()
+        elif action == "reloaded":
+            self.machine.command("systemctl", "reload", RELAY, step="reloading the relay")
+        self._until(self.node.relay, mark, RELAY, "the relay")
 
     def _test(self, files: Sequence[File]) -> None:
         """nginx reads a copy of all files below a directory of their own; nothing that runs sees it."""
@@ -337,18 +379,18 @@ class _Gateway:
         if action == "reloaded":
             self.machine.command("systemctl", "daemon-reload", step="reading the units")
             self.machine.command("systemctl", "reload", UNIT, step="reloading the gateway")
-        self._await(wanted)
+        self._until(lambda: self.node.ask(names.STATUS_SOCKET), wanted, UNIT, "nginx")
 
-    def _await(self, wanted: str) -> None:
+    def _until(self, ask: Callable[[], str], wanted: str, unit: str, who: str) -> None:
         deadline = self.machine.clock() + RELOAD_TIMEOUT_S
-        while (running := self.node.ask(names.STATUS_SOCKET)) != wanted:
+        while (running := ask()) != wanted:
             if self.machine.clock() > deadline:
                 journal = self.machine.runner(
-                    ["journalctl", "-u", UNIT, "-n", "8", "--no-pager", "-o", "cat", "-q"]
+                    ["journalctl", "-u", unit, "-n", "8", "--no-pager", "-o", "cat", "-q"]
                 ).out.strip()
                 raise SparkError(
-                    f"nginx runs {running or 'no configuration'} instead of {wanted} after {RELOAD_TIMEOUT_S:g} s",
-                    UNIT,
+                    f"{who} runs {running or 'no configuration'} instead of {wanted} after {RELOAD_TIMEOUT_S:g} s",
+                    unit,
                     f"The last lines of its journal:\n{journal or '(nothing)'}",
                 )
             self.machine.sleep(POLL_S)
@@ -366,6 +408,10 @@ class _Gateway:
     def _take_back(self, before: Sequence[File], action: str) -> None:
         managed_files.apply_set(SET, before, root=self.machine.root)
         self.machine.runner(["systemctl", "daemon-reload"])
+        if any(file.path == f"{paths.UNITS}/{RELAY}" for file in before):
+            self.machine.runner(["systemctl", "restart", RELAY])
+        else:
+            self.machine.runner(["systemctl", "stop", *names.RELAY_UNITS])
         if before:
             verb = "reload-or-restart" if action == "reloaded" else "restart"
             self.machine.runner(["systemctl", verb, UNIT])

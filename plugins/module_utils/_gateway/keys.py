@@ -41,15 +41,9 @@ def find(machine: Machine, keys: Sequence[Key], *, check_mode: bool = False) -> 
 def clients_conf(keys: Mapping[str, str]) -> str:
     """Who is who, for nginx. As expressions, because it compares plain words without regard to case."""
     lines = [f'    "~^[Bb]earer {_literal(key)}$" {name};\n' for name, key in sorted(keys.items()) if key]
-    return f'{_MANAGED}map $http_authorization $gateway_client {{\n    default "";\n{"".join(lines)}}}\n'
+    return f'{_MANAGED}map $gateway_shown $gateway_client {{\n    default "";\n{"".join(lines)}}}\n'
 
 
 def _literal(key: str) -> str:
     """A key as a regular expression; of its characters only these two mean something else."""
     return re.sub(r"([.+])", r"[\1]", key)
-
-
-def engine_conf(key: str) -> str:
-    """Never the client's own key, also where the engine asks for none."""
-    value = f"Bearer {key}" if key else ""
-    return f'{_MANAGED}proxy_set_header Authorization "{value}";\n'

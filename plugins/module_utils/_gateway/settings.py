@@ -31,17 +31,9 @@ class Engine:
     task: str = field(default="generate", metadata=document.one_of(*api_paths.PROBED))
 
     @property
-    def where(self) -> str:
-        return socket_name(self.host, self.port)
-
-    @property
     def here(self) -> bool:
         """On the head engines listen on loopback only; one of another node cannot be in the way."""
         return self.host == "localhost" or (is_address(self.host) and ipaddress.ip_address(self.host).is_loopback)
-
-    @property
-    def key_conf(self) -> str:
-        return f"{ETC}/engine-key-{self.name}.conf"
 
 
 @dataclass(frozen=True)
@@ -72,6 +64,7 @@ class Settings:
     concurrent_requests: int = 64
     keys_per_address: int = 4
     memory_mib: int = 1024
+    hold: int = 600
     tls: str = field(default="own_ca", metadata=document.one_of("off", "own_ca", "files"))
     tls_names: tuple[str, ...] = ()
     tls_certificate: str = ""
@@ -79,14 +72,14 @@ class Settings:
     allow_from: tuple[str, ...] = ()
 
     @property
-    def routed(self) -> bool:
-        """Several engines: nginx has to read requests."""
-        return len(self.engines) > 1
+    def large_requests(self) -> int:
+        """How many requests of the largest size fit into the memory: nginx has one copy, the relay another."""
+        return self.memory_mib // (self.max_request_mib * 2)
 
     @property
-    def large_requests(self) -> int:
-        """How many requests of the largest size fit into the memory; the script that reads them has copies."""
-        return self.memory_mib // (self.max_request_mib * (3 if self.routed else 1))
+    def hold_mib(self) -> int:
+        """Of requests that wait for an engine, in the relay."""
+        return max(self.memory_mib // 4, self.max_request_mib)
 
     @property
     def connections(self) -> int:

@@ -24,7 +24,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe 
     Target,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import status as gateway_status
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.names import DESCRIPTION, UNIT
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.names import (
+    DESCRIPTION,
+    RELAY_CONFIG,
+    RELAY_UNIT,
+    UNIT,
+)
 
 # So long no answer and no processor time at all: a gateway that is only busy, or waits for the processor, uses some.
 FROZEN_S = 30.0
@@ -69,6 +74,7 @@ class Gateway:
     machine: Machine = field(default_factory=Machine)
     ask: Callable[[Target, Question], Answer] = engine_probe.ask
     awake: Callable[[], str] = gateway_status.configuration
+    relay: Callable[[], bool] = lambda: not Path(RELAY_CONFIG).exists() or gateway_status.relay() is not None
     task: str = "generate"
     # Told when it is killed: the reason.
     note: Callable[[str], object] = lambda _reason: None
@@ -89,13 +95,19 @@ class Gateway:
         self.ask(engine(), question)
         return problem
 
+    @property
+    def leads(self) -> bool:
+        """To this engine. Raises :class:`SparkError` where its description cannot be read."""
+        if not Path(self.path).exists():
+            return False
+        config = engine_probe.read_config(self.path)
+        return self.model in (config.models or (config.model,))
+
     def _target(self) -> Target | None:
         """None where no gateway leads to this engine."""
-        if not Path(self.path).exists():
+        if not self.leads:
             return None
         config = engine_probe.read_config(self.path)
-        if self.model not in (config.models or (config.model,)):
-            return None
         state = self.machine.unit(UNIT)
         if not state.running:
             found = f"it is {state.active} ({state.sub})"
@@ -103,6 +115,13 @@ class Gateway:
         if not self.awake():
             raise self._silent()
         self.silence.ended()
+        # Its socket takes whoever comes also while it is down: that wait would say nothing about the engine.
+        if not self.relay():
+            raise SparkError(
+                "its relay does not answer",
+                RELAY_UNIT,
+                f"systemd starts it again; journalctl -u {RELAY_UNIT} says why it ended",
+            )
         return replace(engine_probe.target_of(config), model=self.model, task=self.task)
 
     def _silent(self) -> SparkError:

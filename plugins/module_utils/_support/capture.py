@@ -86,7 +86,7 @@ LOGS: Mapping[str, Sequence[str]] = {
     "journal_keeper": (*_JOURNAL, "-n", "1500", "-u", "sparkmatrix-keeper*"),
     "journal_engine": (*_JOURNAL, "-n", "3000", "-u", "sparkmatrix-engine*"),
     "journal_ray": (*_JOURNAL, "-n", "1500", "-u", "sparkmatrix-ray*"),
-    "journal_gateway": (*_JOURNAL, "-n", "500", "-u", "sparkmatrix-gateway*"),
+    "journal_gateway": (*_JOURNAL, "-n", "500", "-u", "sparkmatrix-gateway*", "-u", "sparkmatrix-relay*"),
     "journal_ours": (*_JOURNAL, "-n", "500", "-t", "sparkmatrix-node", "_UID=0"),
     "journal_nccl": (*_JOURNAL, "-n", "1000", "-u", "sparkmatrix-*", "--grep=NCCL"),
     "journal_errors": (*_JOURNAL, "-b", "-p", "err", "-n", "500", *_UNITS),

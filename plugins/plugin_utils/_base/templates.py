@@ -31,8 +31,3 @@ def _environment(role: str) -> jinja2.Environment:
     )
     environment.filters["quote"] = shlex.quote  # for a shell
     return environment
-
-
-def text(role: str, name: str) -> str:
-    """``roles/<role>/files/<name>``, as it is."""
-    return (ROLES / role / "files" / name).read_text(encoding="utf-8")

@@ -29,6 +29,7 @@ RANGES = {
     "concurrent_requests": (0, 65535),
     "keys_per_address": (0, 1000),
     "memory_mib": (1, 65535),
+    "hold": (0, 3000),
 }
 
 _CLIENT = re.compile(r"[a-z0-9][a-z0-9_.-]{0,31}")
@@ -79,7 +80,7 @@ def check_memory(settings: Settings) -> Findings:
         yield _wrong(
             f"gateway_memory_mib is {settings.memory_mib}, too little for two requests of gateway_max_request_mib"
             f" ({settings.max_request_mib})",
-            "Each takes its size, with several services three times that: raise the one or lower the other",
+            "Each takes twice its size: raise the one or lower the other",
         )
 
 

@@ -28,7 +28,7 @@ def rendered(options: Options) -> dict[str, Any]:
     """The request of the call ``gateway``, without the keys that were given: those are no result of a task."""
     settings = _read(options)
     told = {**document.plain(settings), "keys": [{"name": key.name} for key in settings.keys]}
-    return {"request": {"settings": told, "rendered": render.files(settings)}}
+    return {"request": {"settings": told, "rendered": render.files(settings, options["tool"])}}
 
 
 def rules(options: Options) -> dict[str, Any]:
@@ -46,6 +46,6 @@ def rules(options: Options) -> dict[str, Any]:
 
 _SPEC = {"settings": {"type": "dict", "required": True}}
 PLANNERS = {
-    "gateway": Planner(rendered, _SPEC),
+    "gateway": Planner(rendered, {**_SPEC, "tool": {"type": "str", "default": ""}}),
     "gateway_rules": Planner(rules, _SPEC, gathered={"gateway": "gateway"}, partly=("gateway",)),
 }

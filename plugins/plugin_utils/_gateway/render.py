@@ -4,9 +4,8 @@
 
 nginx, because the distribution keeps it (Ubuntu main), limits rates and sizes without additions, and on a reload lets
 the old workers finish their streams. It listens on what was asked for and on one loopback port, which the probes use.
-One engine gets every request as it is; several are told apart by the model in the request, which a script reads. That
-is njs (``libnginx-mod-http-js``, JavaScript of nginx's own authors) rather than Lua: fewer packages that have to fit
-each other, and no code made at run time, so the service keeps ``MemoryDenyWriteExecute``.
+What it lets in goes to the relay (``module_utils/_gateway/relay.py``), which tells several engines apart by the model
+in the request, and lets requests wait while an engine is away.
 """
 
 from __future__ import annotations
@@ -14,31 +13,30 @@ from __future__ import annotations
 import ipaddress
 import json
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import api_paths, paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import api_paths, document, paths, unit_sandbox
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall.port_filter import GATEWAY, slice_of
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names, relay_http
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.relay import Config, Served
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import (
     BURST,
     SILENCE_S,
     Engine,
     Settings,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import HASH_VARIABLE
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import templates
 
 ROLE = "gateway"
-MANAGED = "Managed by sparkmatrix.cluster (role gateway)."
 PRIVILEGED_PORTS = 1024
 MAKES = {"generate": "text", "embed": "embeddings", "rank": "scores"}
 
 
-def files(settings: Settings) -> dict[str, str]:
-    """``{path on the node: text}``."""
+def files(settings: Settings, tool: str = "") -> dict[str, str]:
+    """``{path on the node: text}``. ``tool``: the hash of the program that the relay is a part of."""
     made = {f"{names.ETC}/nginx.conf": nginx_conf(settings), f"{paths.UNITS}/{names.UNIT}": unit(settings)}
-    if settings.routed:
-        served = [{"model": engine.model, "refusals": refusals(settings, engine)} for engine in settings.engines]
-        made[f"{names.ETC}/models.js"] = f"// {MANAGED}\nexport default {json.dumps(served)};\n"
-        made[f"{names.ETC}/route.js"] = templates.text(ROLE, "route.js")
+    made[names.RELAY_CONFIG] = relay_config(settings)
+    made |= {f"{paths.UNITS}/{name}": relay_unit(name, settings, tool) for name in names.RELAY_UNITS}
     if settings.tls == "files":
         for name in (f"{names.WATCH}.path", f"{names.WATCH}.service"):
             made[f"{paths.UNITS}/{name}"] = _render(f"{name}.j2", settings)
@@ -46,13 +44,33 @@ def files(settings: Settings) -> dict[str, str]:
 
 
 def nginx_conf(settings: Settings) -> str:
-    reads = {path: "models" if path == api_paths.MODELS else "pick" for path in settings.paths}
-    # The script reads what is in memory. Of a request in chunks the lengths of the chunks are there too.
-    kept_mib = settings.max_request_mib * (2 if settings.routed else 1)
     allowed = sorted({str(ipaddress.ip_network(item, strict=False)) for item in settings.allow_from})
-    values = {"reads": reads, "kept_mib": kept_mib, "allowed": allowed, "MODELS": api_paths.MODELS, "error": error}
-    values["silence_s"] = SILENCE_S
-    return _render("nginx.conf.j2", settings, refusals=refusals(settings, settings.engines[0]), **values)
+    return _render("nginx.conf.j2", settings, allowed=allowed, error=error, silence_s=SILENCE_S)
+
+
+def relay_config(settings: Settings) -> str:
+    """What the node adds the keys of the engines to."""
+    alone = len(settings.engines) == 1
+    engines = [
+        Served(
+            engine.name,
+            engine.model,
+            engine.host,
+            engine.port,
+            service="" if alone else engine.name,
+            refusals=refusals(settings, engine),
+        )
+        for engine in settings.engines
+    ]
+    made = Config(tuple(engines), settings.max_request_mib, settings.hold, settings.hold_mib)
+    return json.dumps(document.plain(made), indent=1) + "\n"
+
+
+def relay_unit(name: str, settings: Settings, tool: str) -> str:
+    """The service has a hash of itself and of its program, which tells what runs."""
+    values = {"slice": slice_of(GATEWAY), "sandbox": unit_sandbox.SERVER, "program": paths.NODE_PROGRAM}
+    mark = config_hash(_render(f"{name}.j2", settings, mark="", **values), tool)
+    return _render(f"{name}.j2", settings, mark=f"{HASH_VARIABLE}={mark}", **values)
 
 
 def refusals(settings: Settings, engine: Engine) -> dict[str, str]:
@@ -79,8 +97,8 @@ def unit(settings: Settings) -> str:
 
 
 def error(message: str, kind: str, code: str, param: str | None = None) -> str:
-    """An error as OpenAI's API has them, as a quoted word of nginx's configuration."""
-    text = json.dumps({"error": {"message": message, "type": kind, "param": param, "code": code}})
+    """An error of the API, as a quoted word of nginx's configuration."""
+    text = relay_http.error(message, kind, code, param)
     if "'" in text or "$" in text or "\\" in text:
         raise ValueError(f"a message that nginx would read differently: {text}")
     return f"'{text}'"

@@ -54,6 +54,7 @@ class Fake(FakeFiles):
         self.taken: list[dict[str, Any]] = []
         self.now = 0.0
         self.write(names.NGINX, "")
+        self.relaying = ""  # the mark of what the relay has read
         self.write(paths.ENGINE_KEY, 'VLLM_API_KEY="key-of-the-engine-123"\n')
 
     def load(self) -> None:
@@ -63,6 +64,10 @@ class Fake(FakeFiles):
                 self.write(gateway_apply.LOADED, self.read(source[1]))
             found = re.search(r"return 200 (\w+);", self.read(gateway_apply.CONFIGURATION))
             self.running = found[1] if found else ""
+
+    def reads(self) -> None:
+        """As the relay does when it is started or reloaded."""
+        self.relaying = json.loads(self.read(names.RELAY_CONFIG))["mark"]
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
@@ -83,6 +88,13 @@ class Fake(FakeFiles):
             return Completed(0, json.dumps(LINKS))
         if argv[0] == "openssl":
             return self.openssl(list(argv))
+        if argv[:2] == ["systemctl", "show"] and names.RELAY_UNITS[1] in line:
+            state, pid = ("active", 78) if self.relaying else ("inactive", 0)
+            return Completed(0, f"LoadState=loaded\nActiveState={state}\nMainPID={pid}\nUnitFileState=static\n")
+        if line.startswith("systemctl stop") and names.RELAY_UNITS[1] in line:
+            self.relaying = ""
+        if line in (f"systemctl reload {names.RELAY_UNITS[1]}", f"systemctl restart {names.RELAY_UNITS[1]}"):
+            self.reads()
         if argv[:2] == ["systemctl", "show"] or line.startswith("systemctl show"):
             state = "active" if self.active else "inactive"
             load = "loaded" if self.path(UNIT).exists() else "not-found"
@@ -107,6 +119,11 @@ class Fake(FakeFiles):
 
         class Runs:
             def run(self) -> None:
+                if wanted.name == names.RELAY_UNITS[1]:
+                    fake.log.append("service relay")
+                    fake.write("/proc/78/environ", f"SPARKMATRIX_CONFIG_HASH={wanted.config_hash}\0")
+                    fake.reads()
+                    return
                 fake.log.append(f"service {wanted.state}")
                 if wanted.state == "stopped":
                     fake.active, fake.running = False, ""
@@ -123,7 +140,11 @@ class Fake(FakeFiles):
     def node(self) -> gateway_apply.Node:
         machine = Machine(str(self.root), self, self.sleep, lambda: self.now)
         return gateway_apply.Node(
-            machine, lambda _path: self.running, self.service, lambda _machine, _ports: self.taken
+            machine,
+            lambda _path: self.running,
+            lambda: self.relaying,
+            self.service,
+            lambda _machine, _ports: self.taken,
         )
 
     def apply(self, check: bool = False, **changes: Any) -> gateway_apply.Answer:
@@ -139,6 +160,7 @@ class Fake(FakeFiles):
 @pytest.fixture
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
     monkeypatch.setattr(names, "USER", getpass.getuser())
+    monkeypatch.setattr(names, "RELAY_USER", getpass.getuser())
     return Fake(tmp_path / "root")
 
 
@@ -152,7 +174,9 @@ def test_from_nothing_to_a_gateway_and_back(fake: Fake) -> None:
     assert done.firewall == ["allow to 192.0.2.1 port 8443 proto tcp"] and "without TLS" in done.warnings[0]
     key = fake.read(f"{names.ETC}/keys/alice.key").strip()
     assert len(key) >= 32 and key in fake.read(f"{names.ETC}/keys.conf")
-    assert "key-of-the-engine-123" in fake.read(f"{names.ETC}/engine-key-chat.conf")
+    relay = json.loads(fake.read(names.RELAY_CONFIG))
+    assert relay["engines"][0]["key"] == "key-of-the-engine-123"
+    assert fake.path(names.RELAY_CONFIG).stat().st_mode & 0o777 == 0o600
     assert fake.path(f"{names.ETC}/keys/alice.key").stat().st_mode & 0o777 == 0o600
     assert key not in str(done.diff) and "key-of-the-engine" not in str(done.diff)
     again = fake.apply()
@@ -205,19 +229,18 @@ def test_a_new_key_of_the_engine_is_taken_up(fake: Fake) -> None:
 def test_a_second_engine_comes_and_goes(fake: Fake) -> None:
     fake.apply()
     one = fake.tree()
-    with pytest.raises(SparkError, match="libnginx-mod-http-js"):
-        fake.apply(engines=SEVERAL)
-    fake.write(names.NJS, "")
     with pytest.raises(SparkError, match=r"other-key\.env"):
         fake.apply(engines=SEVERAL)
     assert fake.tree() == one
     fake.write(SEVERAL[1].key_file, 'VLLM_API_KEY="key-of-the-other-engine"\n')
     assert fake.apply(engines=SEVERAL).action == "reloaded"
-    assert "key-of-the-other-engine" in fake.read(f"{names.ETC}/engine-key-embedding.conf")
-    assert '{"model": "bge", "refusals": {' in fake.read(f"{names.ETC}/models.js")
+    relay = json.loads(fake.read(names.RELAY_CONFIG))
+    assert [(one["model"], one["key"]) for one in relay["engines"]][1] == ("bge", "key-of-the-other-engine")
+    assert fake.relaying == relay["mark"]
     assert not fake.apply(engines=SEVERAL).changed
     renamed = (PLAIN.engines[0], dataclasses.replace(SEVERAL[1], model="bge-2"))
-    assert fake.apply(engines=renamed).action == "reloaded"  # only the script changes
+    assert fake.apply(engines=renamed).action == "reloaded"  # only the relay's
+    assert f"systemctl reload {names.UNIT}" not in fake.log
     assert fake.apply().action == "reloaded"
     fake.path(SEVERAL[1].key_file).unlink()
     assert fake.tree() == one
@@ -226,7 +249,23 @@ def test_a_second_engine_comes_and_goes(fake: Fake) -> None:
 def test_an_engine_that_asks_for_no_key(fake: Fake) -> None:
     fake.path(paths.ENGINE_KEY).unlink()
     fake.apply(engines=(Engine("chat", "tiny", key=False),))
-    assert 'Authorization "";' in fake.read(f"{names.ETC}/engine-key-chat.conf")
+    assert json.loads(fake.read(names.RELAY_CONFIG))["engines"][0]["key"] == ""
+
+
+def test_the_relay_heals_and_is_started_anew_with_another_program(fake: Fake) -> None:
+    fake.apply()
+    before, fake.relaying = fake.relaying, "older"
+    assert fake.apply().action == "reloaded" and fake.relaying == before
+    fake.write("/proc/78/environ", "SPARKMATRIX_CONFIG_HASH=older\0")
+    assert fake.apply(check=True).action == "restarted"
+    assert fake.apply().action == "restarted" and not fake.apply().changed
+    fake.relaying = ""
+    assert fake.apply().action == "started"
+    fake.refuse = {f"reload {names.RELAY_UNITS[1]}": "it died"}
+    tree = fake.tree()
+    with pytest.raises(SparkError, match="what was there before is back"):
+        fake.apply(hold=0)
+    assert fake.tree() == tree
 
 
 def test_what_is_missing_is_named(fake: Fake) -> None:

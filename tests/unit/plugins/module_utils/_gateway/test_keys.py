@@ -21,8 +21,3 @@ def test_a_key_matches_itself_and_nothing_else(key, other):
 
 def test_a_key_that_is_not_there_yet_opens_nothing():
     assert "alice" not in g.clients_conf({"alice": ""})
-
-
-def test_the_key_of_a_client_never_goes_to_an_engine():
-    assert 'Authorization "Bearer secret";' in g.engine_conf("secret")
-    assert 'Authorization "";' in g.engine_conf("")

@@ -30,6 +30,7 @@ class House:
         self.place = place
         self.active = "active"
         self.awake = "abc"
+        self.relay = True
         self.task = ""
         self.fates: dict[int, ProbeError | None] = {8081: None, 8000: None}
         self.asked: list[int] = []
@@ -56,7 +57,7 @@ class House:
             return Completed(0, f"LoadState=loaded\nActiveState={self.active}\nSubState=sub\n")
 
         place, machine = str(self.place / "gateway.json"), Machine("/", systemctl)
-        gateway = Gateway("tiny", place, machine, self.ask, lambda: self.awake, task=task)
+        gateway = Gateway("tiny", place, machine, self.ask, lambda: self.awake, lambda: self.relay, task)
         return gateway.probe(lambda: ENGINE, Question(max_tokens=1))
 
 
@@ -93,6 +94,7 @@ def test_a_gateway_to_other_engines_is_not_the_way(house: House) -> None:
     [
         ({"active": "failed"}, "it is failed (sub). Start it: systemctl start sparkmatrix-gateway.service"),
         ({"active": "activating"}, "it is activating"),
+        ({"relay": False}, "its relay does not answer"),
         ({"awake": ""}, "it does not answer. Restart it: systemctl restart sparkmatrix-gateway.service"),
     ],
 )

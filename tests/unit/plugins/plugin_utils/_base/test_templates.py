@@ -13,10 +13,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._base import t
 
 def test_a_template_and_what_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(templates, "ROLES", tmp_path)
-    for folder in ("templates", "files"):
-        (tmp_path / "role" / folder).mkdir(parents=True)
-        (tmp_path / "role" / folder / "name").write_text("{% if true %}\nexec {{ word | quote }} # <&>\n{% endif %}\n")
+    (tmp_path / "role" / "templates").mkdir(parents=True)
+    (tmp_path / "role" / "templates" / "name").write_text("{% if true %}\nexec {{ word | quote }} # <&>\n{% endif %}\n")
     assert templates.render("role", "name", word="it's {{ one }}") == "exec 'it'\"'\"'s {{ one }}' # <&>\n"
-    assert templates.text("role", "name").startswith("{% if true %}")
     with pytest.raises(jinja2.UndefinedError, match="'word' is undefined"):
         templates.render("role", "name")

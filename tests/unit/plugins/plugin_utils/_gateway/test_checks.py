@@ -66,8 +66,8 @@ def test_a_plain_gateway_is_accepted():
         ({"allow_from": ("x",)}, "gateway_allow_from has 'x'"),
         ({"allow_from": ("fe80::1% 0; } x",)}, "gateway_allow_from has 'fe80::1% 0; } x'"),
         ({"keys_per_address": -1}, "gateway_keys_per_address is -1, expected 0 to 1000"),
-        ({"max_request_mib": 600}, "gateway_memory_mib is 1024, too little for two requests"),
-        ({"max_request_mib": 200, "engines": (TINY, BGE)}, "gateway_memory_mib is 1024, too little for two requests"),
+        ({"max_request_mib": 300}, "gateway_memory_mib is 1024, too little for two requests"),
+        ({"hold": 3001}, "gateway_hold is 3001, expected 0 to 3000"),
         ({"engines": ()}, "there is no engine to lead to"),
         (
             {"engines": (TINY, dataclasses.replace(BGE, host="127.0.0.1")), "local_port": 8001},

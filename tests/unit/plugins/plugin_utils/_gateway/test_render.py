@@ -10,12 +10,14 @@ import re
 from typing import Any
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.relay import Config
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import Engine, Settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._gateway import checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._gateway import render as g
 
+TEXTS = ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens"]
 UNIT = f"{paths.UNITS}/{names.UNIT}"
 TINY = Engine("chat", "tiny")
 BGE = Engine("embedding", "bge-m3", "10.10.0.2", 8001, task="embed")
@@ -30,7 +32,7 @@ def wanted(**changes: Any) -> Settings:
 def test_the_configuration_opens_the_listed_paths_only():
     text = g.nginx_conf(wanted(paths=("/v1/models",)))
     assert re.findall(r"location (\S+ ?\S*) \{", text).count("= /v1/models") == 1
-    assert re.findall(r"proxy_pass (\S+);", text) == ["http://engine0/v1/models"]
+    assert re.findall(r"proxy_pass (\S+);", text) == ["http://relay/v1/models"]
     # No location hands the client's own spelling of a path to the engine.
     assert all(target.count("/") > 2 for target in re.findall(r"proxy_pass (\S+);", text))
 
@@ -42,29 +44,21 @@ def test_every_open_path_asks_for_a_key():
     assert all('if ($gateway_client = "")' in body for _name, body in blocks)
 
 
-def test_one_engine_needs_no_look_into_requests():
-    text = g.nginx_conf(PLAIN)
-    for part in ("load_module", "js_", "@engine0", "$uri$is_args"):
-        assert part not in text
-    assert text.count("proxy_pass") == len(Settings().paths) - 1  # a chat model makes no embeddings
-    assert f"include {names.ETC}/engine-key-chat.conf;" in text
-
-
-def test_several_engines_are_told_apart_by_the_script():
+def test_everything_that_is_let_in_goes_to_the_relay():
     text = g.nginx_conf(SEVERAL)
-    assert text.index("load_module") < text.index("events")
-    blocks = dict(re.findall(r"location = (/v1/\S+) \{(.*?)\n        \}", text, re.S))
-    assert list(blocks) == list(Settings().paths)
-    for path, body in blocks.items():
-        assert 'if ($gateway_client = "")' in body and "proxy_pass" not in body
-        assert f"js_content route.{'models' if path == '/v1/models' else 'pick'};" in body
-    assert re.search(r"upstream engine1 {\s+server 10\.10\.0\.2:8001 max_fails=0;\s+}", text)
-    for number, engine in enumerate(SEVERAL.engines):
-        own = re.findall(rf"location (@engine{number}|= \S+/models/{number}) \{{(.*?)\n        \}}", text, re.S)
-        assert len(own) == 2
-        assert all(f"engine-key-{engine.name}.conf" in body for _name, body in own)
-        assert "internal;" in own[1][1] and "proxy_pass_request_body off;" in own[1][1]
-    assert text.count("engine-key-") == 4  # none at the server, where it would go to both
+    assert g.nginx_conf(PLAIN) == text, "nginx does not know engines"
+    assert text.count("proxy_pass http://relay/") == len(Settings().paths)
+    assert text.count(f"server unix:{names.RELAY_SOCKET} max_fails=0;") == 16  # tried again while it is started anew
+    assert "proxy_next_upstream error non_idempotent;" in text
+    for field in ("Authorization", "X-Api-Key", "X-Forwarded-For"):
+        assert f'proxy_set_header {field} "";' in text
+    assert "proxy_set_header X-Sparkmatrix-Client $gateway_client;" in text
+
+
+def test_a_key_may_be_shown_as_either_api_has_it():
+    text = g.nginx_conf(PLAIN)
+    assert text.index("map $http_authorization $gateway_shown") < text.index("keys.conf")
+    assert '"" "Bearer $http_x_api_key";' in text
 
 
 def test_limits_can_be_switched_off():
@@ -102,7 +96,7 @@ def test_an_address_has_limits_whatever_its_keys():
     assert "address_requests" not in off and "address_streams" not in off
 
 
-@pytest.mark.parametrize(("settings", "together", "one_key"), [(PLAIN, 128, 64), (SEVERAL, 42, 21)])
+@pytest.mark.parametrize(("settings", "together", "one_key"), [(PLAIN, 64, 32), (wanted(max_request_mib=100), 5, 2)])
 def test_large_requests_have_a_limit_in_memory(settings, together, one_key):
     text = g.nginx_conf(settings)
     assert f"limit_conn all_large {together};" in text and f"limit_conn large {one_key};" in text
@@ -130,26 +124,39 @@ def test_tls_is_there_unless_it_is_switched_off():
     assert "ssl" not in g.nginx_conf(PLAIN) and "497" not in g.nginx_conf(PLAIN)
 
 
-def test_an_engine_with_an_ipv6_address():
-    assert "server [::1]:8000 " in g.nginx_conf(wanted(engines=(Engine("chat", "tiny", "::1"),)))
-
-
 @pytest.mark.parametrize("text", ["it's", "costs $1", "a\\b"])
 def test_messages_that_nginx_would_read_differently(text):
     with pytest.raises(ValueError, match="read differently"):
         g.error(text, "x", "y")
 
 
-def test_the_script_gets_the_models_in_the_order_of_the_engines():
-    made = g.files(dataclasses.replace(SEVERAL, engines=(BGE, Engine("q", 'it\'s "q"\u2028'))))
-    script = made[f"{names.ETC}/models.js"].partition("export default ")[2].rstrip(";\n")
-    assert "\u2028" not in script
-    assert [load["model"] for load in json.loads(script)] == ["bge-m3", 'it\'s "q"\u2028']
-    assert [list(load["refusals"]) for load in json.loads(script)] == [
-        ["/v1/chat/completions", "/v1/completions", "/v1/responses"],
-        ["/v1/embeddings"],
+def relayed(settings: Settings) -> Config:
+    return document.load(Config, json.loads(g.files(settings)[names.RELAY_CONFIG]))
+
+
+def test_the_relay_is_told_its_engines():
+    made = relayed(dataclasses.replace(SEVERAL, engines=(BGE, Engine("q", 'it\'s "q"')), hold=30))
+    assert [(one.name, one.model, one.service) for one in made.engines] == [
+        ("embedding", "bge-m3", "embedding"),
+        ("q", 'it\'s "q"', "q"),
     ]
-    assert "import SERVED from 'models.js';" in made[f"{names.ETC}/route.js"]
+    assert (made.engines[0].host, made.engines[0].port) == ("10.10.0.2", 8001)
+    assert [list(one.refusals) for one in made.engines] == [TEXTS, ["/v1/embeddings"]]
+    assert (made.hold_s, made.hold_mib, made.max_request_mib) == (30, 256, 8)
+    assert relayed(PLAIN).engines[0].service == "", "one that is alone has the plain names"
+    assert not any(one.key for one in made.engines), "keys are the node's to add"
+
+
+def test_the_units_of_the_relay():
+    made = g.files(PLAIN, "a-tool")
+    unit, socket = (made[f"{paths.UNITS}/{name}"] for name in reversed(names.RELAY_UNITS))
+    assert f"SocketUser={names.USER}\n" in socket and "SocketMode=0600\n" in socket
+    assert (
+        f"User={names.RELAY_USER}\n" in unit and "ProtectSystem=strict\n" in unit and "CapabilityBoundingSet=\n" in unit
+    )
+    mark = re.compile(r"^Environment=SPARKMATRIX_CONFIG_HASH=(\w+)$", re.M)
+    assert mark.findall(unit) != mark.findall(g.files(PLAIN, "another-tool")[f"{paths.UNITS}/{names.RELAY_UNITS[1]}"])
+    assert f"Requires={names.RELAY}.socket\n" in made[UNIT]
 
 
 @pytest.mark.parametrize(
@@ -158,27 +165,20 @@ def test_the_script_gets_the_models_in_the_order_of_the_engines():
         ("generate", ["/v1/embeddings"], "This model makes no embeddings. It makes text: use /v1/chat/completions, "),
         (
             "embed",
-            ["/v1/chat/completions", "/v1/completions", "/v1/responses"],
+            TEXTS,
             "It makes embeddings: use /v1/embeddings.",
         ),
         (
             "rank",
-            ["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses"],
+            ["/v1/embeddings", *TEXTS],
             "It makes scores: use /v1/",
         ),
     ],
 )
 def test_a_path_that_is_not_for_the_model_says_so(task, closed, says):
-    text = g.nginx_conf(wanted(engines=(Engine("one", "m", task=task),)))
-    blocks = dict(re.findall(r"location = (/v1/\S+) \{(.*?)\n        \}", text, re.S))
-    assert sorted(blocks) == sorted(Settings().paths)
-    assert [path for path, body in blocks.items() if "proxy_pass" not in body] == closed
-    for path in closed:
-        found = re.search(r'if \(\$gateway_client = ""\).*return 404 \'(.*)\';', blocks[path], re.S)
-        assert found, "a key is asked for first"
-        error = json.loads(found[1])["error"]
-        assert (error["type"], error["param"], error["code"]) == ("invalid_request_error", "model", "wrong_task")
-        assert says in error["message"]
+    refusals = relayed(wanted(engines=(Engine("one", "m", task=task),))).engines[0].refusals
+    assert sorted(refusals) == sorted(closed)
+    assert all(says in text for text in refusals.values())
 
 
 def test_sound_may_be_sent_where_its_path_is_opened():
@@ -193,13 +193,15 @@ def test_sound_may_be_sent_where_its_path_is_opened():
 def test_only_open_paths_are_named():
     narrow = wanted(paths=("/v1/embeddings",), engines=(TINY,))
     assert g.refusals(narrow, TINY) == {"/v1/embeddings": "This model makes no embeddings. It makes text."}
-    assert set(g.files(PLAIN)) == {f"{names.ETC}/nginx.conf", UNIT}
+    units = {f"{paths.UNITS}/{name}" for name in names.RELAY_UNITS}
+    assert set(g.files(PLAIN)) == {f"{names.ETC}/nginx.conf", names.RELAY_CONFIG, UNIT, *units}
 
 
 def test_what_the_gateway_answers_itself_is_json():
     said = re.findall(r"return (\d+) '(.*)';", g.nginx_conf(wanted(tls="own_ca", allow_from=("192.0.2.0/24",))))
-    assert {int(status) for status, _body in said} == {400, 401, 403, 404, 413, 429, 502, 503, 504}
+    assert {int(status) for status, _body in said} == {400, 401, 403, 404, 413, 429, 503, 504}
     for _status, body in said:
+        assert json.loads(body)["type"] == "error"  # for Anthropic's clients
         assert set(json.loads(body)["error"]) == {"message", "type", "param", "code"}
 
 

@@ -1,0 +1,760 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
+
+"""``sparkmatrix-node relay``: what stands between nginx and the engines on the head.
+
+nginx has keys, limits, paths and whole requests; this leads a request to the engine of its model, lets it wait while
+that one is away, and ends a stream that broke with an error of the API. A request is sent again for as long as not one
+byte of an answer's body has come, and never after. Nothing of it is written anywhere.
+
+One connection is one request, on both sides: none is ever sent on a connection that an engine is about to close.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import functools
+import json
+import math
+import os
+import re
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import api_paths, document, json_text
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import relay_hold as hold
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import relay_http as http
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.names import (
+    CLIENT,
+    HELD,
+    PROBE,
+    RELAY_CONFIG,
+    RELAY_STATUS,
+)
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.relay_hold import Gate, Held
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.relay_http import Body, Head
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import socket_name
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.status import Relayed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import word
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import notify
+
+HELP = "lead requests of the gateway to the engines, and let them wait while one is away"
+CONNECT_S = 5.0
+LIST_S = 10.0  # for a list of models
+READ_S = 60.0  # for a request, of which nginx has all before it sends any
+# In which an engine that has answered 500 closes its port, where it is about to end: vLLM 0.32 took 2 s on a busy host.
+DEATH_S = 8.0
+BEAT_S = 10.0
+BACKLOG = 4096
+SENT = 3  # a request in whose work an engine ended so often is not given to it again: it may be why
+SMALL = 262144  # bytes; an answer of known length, and what comes before the first token, is kept up to here
+TAIL = 65536  # bytes of an event that has not ended
+HELD_REQUESTS = 512
+LIST_BYTES = 1048576
+# Events before the first token: nothing that a client could not get a second time.
+PRELUDE = (b":", b"event: ping", b"event: response.created", b"event: response.in_progress", b"event: message_start")
+BROKEN = (b"event: error", b'data: {"error"', b'data: {"type": "error"', b'data: {"type":"error"')
+_EVENT = re.compile(rb"\r?\n\r?\n")
+# How sending it ended.
+DONE, AWAY, DIED, BROKE, KEY = "done", "away", "died", "broke", "key"
+
+UNAVAILABLE = (
+    "The engine does not answer: it is starting, stopped or has failed. Try again in a minute; on the head, systemctl"
+    " status sparkmatrix-engine says more."
+)
+ENDED = "The engine ended in the middle of this answer, which is not whole. Send the request again."
+POISON = (
+    f"The engine has ended {SENT} times while it worked on this request, which is not given to it again. On the head,"
+    " sparkmatrix logs says why."
+)
+FAILED = "The gateway failed at this request. On the head, journalctl -u sparkmatrix-relay says why."
+WRONG_KEY = (
+    "The engine refused the key of this gateway; yours is right. Run the layer gateway again, which reads the key of"
+    " the engine anew."
+)
+
+
+@dataclass(frozen=True)
+class Served:
+    """One engine. ``key``: what it asks for. ``service``: its name where its keeper is on this node and there are
+    several; ``refusals``: what to say at the paths that are not for it."""
+
+    name: str
+    model: str
+    host: str
+    port: int
+    key: str = ""
+    service: str = ""
+    refusals: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Config:
+    """``mark``: a hash of it, which the relay shows."""
+
+    engines: tuple[Served, ...]
+    max_request_mib: int = 8
+    hold_s: int = 600  # 0: nothing waits
+    hold_mib: int = 256
+    mark: str = ""
+
+
+def read_config(path: str) -> Config:
+    try:
+        with open(path, "rb") as stream:
+            text = stream.read()
+    except OSError as exc:
+        raise SparkError(f"it cannot be read ({exc.strerror})", path, "Run the layer gateway") from exc
+    with json_text.Reading("it is damaged", path, "Run the layer gateway"):
+        return document.load(Config, json_text.mapping(text))
+
+
+@dataclass
+class Counts:
+    requests: int = 0
+    sent_again: int = 0
+    broken: int = 0
+
+
+class Relay:
+    """``root`` is replaced by tests."""
+
+    def __init__(self, config: Config, say: Callable[[str], object], root: str = "/") -> None:
+        self.say, self.root = say, root
+        self.held = Held(requests=HELD_REQUESTS)
+        self.counts = Counts()
+        self.open: set[Exchange] = set()
+        self.gates: list[tuple[Served, Gate]] = []
+        self.known: dict[str, list[Any]] = {}  # the last list of models of each engine
+        self.config = config
+        self.take(config)
+
+    def take(self, config: Config) -> None:
+        """Another configuration: answers go on, and so does the wait for an engine that stays."""
+        before, self.config, self.gates = {(one.host, one.port): gate for one, gate in self.gates}, config, []
+        self.held.seconds, self.held.size = config.hold_s, config.hold_mib * 2**20
+        for one in config.engines:
+            gate = before.pop((one.host, one.port), None)
+            place = word.path(one.service, self.root)
+            self.gates.append((one, gate or Gate(one.name, functools.partial(word.read, place), self.say)))
+        for left in before.values():
+            left.release(hold.NEVER)
+
+    def status(self) -> dict[str, Any]:
+        held, counts = self.held, self.counts
+        found = Relayed(self.config.mark, held.now, held.now_bytes, held.total, held.gave_up, held.late, held.refused)
+        return vars(replace(found, open=len(self.open), **vars(counts)))
+
+    async def models_of(self, one: Served) -> list[Any] | Head | None:
+        """The list of an engine's models; the head of another answer, None where there is none."""
+        try:
+            head, text = await asyncio.wait_for(fetch(one, api_paths.MODELS), LIST_S)
+        except (OSError, ValueError, asyncio.TimeoutError):
+            return None
+        if head.status != 200:
+            return head
+        try:
+            found = listed(text)
+        except SparkError as exc:
+            self.say(f"{one.name} answered no list of models: {exc}")
+            return None
+        self.known[one.name] = found
+        return found
+
+
+def listed(text: bytes) -> list[Any]:
+    """The models of an engine's answer."""
+    return json_text.entries(json_text.mapping(text), "data")
+
+
+def model_of(body: bytes) -> object:
+    """Read as engines do, so that none means another model than the one it is sent to: the last of several names, and
+    as deep as Python goes. Raises :class:`ValueError`."""
+    try:
+        asked = json.loads(body)
+    except RecursionError as exc:
+        raise ValueError("it is too deep") from exc
+    return asked.get("model") if isinstance(asked, dict) else None
+
+
+async def fetch(one: Served, path: str) -> tuple[Head, bytes]:
+    """A small answer. Raises :class:`OSError` or :class:`ValueError`."""
+    reader, writer = await asyncio.open_connection(one.host, one.port, limit=http.MAX_HEAD)
+    try:
+        writer.write(http.written(b"GET %b HTTP/1.1" % path.encode(), own_fields(one)))
+        try:
+            head = http.answer_head((await reader.readuntil(http.END))[: -len(http.END)])
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as exc:
+            raise ValueError("no head of an answer") from exc
+        body, text = Body(head, b"GET"), b""
+        while not body.done:
+            data = await reader.read(65536)
+            text += body.feed(data)
+            if len(text) > LIST_BYTES:
+                raise ValueError("more than a list of models")
+            if not data:
+                if body.open_end:
+                    break
+                raise ValueError("the answer is not whole")
+        return head, text
+    finally:
+        writer.close()
+
+
+def own_fields(one: Served) -> http.Fields:
+    fields = ((b"Host", socket_name(one.host, one.port).encode()), (b"Connection", b"close"))
+    return (*fields, (b"Authorization", f"Bearer {one.key}".encode())) if one.key else fields
+
+
+class RefusedError(Exception):
+    """The relay's own answer. ``again``: whether a client may try it by itself."""
+
+    def __init__(self, status: int, message: str, code: str, param: str | None = None, again: bool = True) -> None:
+        super().__init__(message)
+        self.status, self.code, self.param, self.again = status, code, param, again
+
+    def text(self, path: str) -> str:
+        """As the API of ``path`` calls it."""
+        kind = "invalid_request_error"
+        if self.status >= 500:
+            kind = "api_error" if path.startswith(api_paths.MESSAGES) else "server_error"
+        return http.error(str(self), kind, self.code, self.param)
+
+
+def unavailable() -> RefusedError:
+    return RefusedError(503, UNAVAILABLE, "engine_unavailable")
+
+
+class Exchange(asyncio.Protocol):
+    """One request of nginx, and its answer."""
+
+    def __init__(self, relay: Relay) -> None:
+        self.relay = relay
+        self.parts: list[bytes] = []
+        self.size = 0  # of the parts
+        self.head: Head | None = None
+        self.body = b""
+        self.task: asyncio.Task[None] | None = None
+        self.upstream: Upstream | None = None
+        self.began_s = 0.0  # of its wait
+        self.held = False  # it has waited
+        self.place = False  # it has a place among those that wait
+        self.paused = False
+
+    # -- the side of nginx
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.relay.open.add(self)
+        self.timer = asyncio.get_running_loop().call_later(READ_S, self.transport.abort)
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self.relay.open.discard(self)
+        self.timer.cancel()
+        self.relay.held.gave_up += self.place
+        self._leave()
+        if self.task is not None:
+            self.task.cancel()
+
+    def pause_writing(self) -> None:
+        self.paused = True
+        if self.upstream is not None:
+            self.upstream.pause()
+
+    def resume_writing(self) -> None:
+        self.paused = False
+        if self.upstream is not None:
+            self.upstream.resume()
+
+    def data_received(self, data: bytes) -> None:
+        if self.task is not None:
+            return
+        self.parts.append(data)
+        self.size += len(data)
+        if self.head is None:
+            text = b"".join(self.parts)
+            end = text.find(http.END)
+            if end < 0 and len(text) <= http.MAX_HEAD:
+                self.parts = [text]
+                return
+            try:
+                self.head = http.request_head(text[:end])
+                length = self.head.length or 0
+                if self.head.chunked:
+                    raise ValueError("a request in chunks")
+            except ValueError as exc:
+                self._begin(self._refuse(RefusedError(400, f"This is no request: {exc}.", "invalid_request")))
+                return
+            self.length = length
+            self.parts, self.size = [text[end + len(http.END) :]], len(text) - end - len(http.END)
+            if length > self.relay.config.max_request_mib * 2**20:
+                self._begin(self._refuse(RefusedError(413, "The request is too large.", "request_too_large")))
+                return
+        if self.size >= self.length:
+            self.body, self.parts = b"".join(self.parts)[: self.length], []
+            self._begin(self._answered())
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self.timer.cancel()
+        self.task = asyncio.get_running_loop().create_task(work)
+
+    # -- which engine
+
+    @property
+    def path(self) -> str:
+        if self.head is None:  # it could not be read
+            return ""
+        return self.head.target.partition(b"?")[0].decode("ascii")
+
+    @property
+    def probes(self) -> bool:
+        """Of the cluster itself, which wants to know how it is now."""
+        return cast(Head, self.head).get(CLIENT.lower().encode()) == PROBE.encode()
+
+    @property
+    def holds(self) -> bool:
+        return self.relay.held.seconds > 0 and not self.probes
+
+    async def _answered(self) -> None:
+        try:
+            if self.path == RELAY_STATUS:
+                self.says(200, json.dumps(self.relay.status()))
+                return
+            self.relay.counts.requests += 1
+            if self.path == api_paths.MODELS:
+                await self._models()
+                return
+            one, gate = await self._chosen()
+            if self.path in one.refusals:
+                raise RefusedError(404, one.refusals[self.path], "wrong_task", "model")
+            await self._carried(one, gate)
+        except RefusedError as exc:
+            await self._refuse(exc)
+        except Exception as exc:  # one request does not end those of others
+            self.relay.say(f"A request failed within the relay: {type(exc).__name__} ({exc})")
+            await self._refuse(RefusedError(500, FAILED, "relay_failed"))
+
+    async def _chosen(self) -> tuple[Served, Gate]:
+        gates = self.relay.gates
+        if len(gates) == 1:
+            return gates[0]
+        names = ", ".join(one.model for one, _gate in gates)
+        try:
+            model = model_of(self.body)
+        except ValueError as exc:
+            raise RefusedError(
+                400,
+                f"The request is no JSON ({exc}). Several models are served here, and which one is meant stands in its"
+                " model.",
+                "invalid_json",
+            ) from exc
+        if not isinstance(model, str):
+            raise RefusedError(
+                400, f"Several models are served here: name one in model. There are {names}.", "model_required", "model"
+            )
+        for one, gate in gates:
+            if one.model == model:
+                return one, gate
+        return await self._adapter(model, names)
+
+    async def _adapter(self, model: str, names: str) -> tuple[Served, Gate]:
+        """A name that is not in the plan may be an adapter's, which the engines list themselves."""
+        gates = self.relay.gates
+        told = await asyncio.gather(*(self.relay.models_of(one) for one, _gate in gates))
+        silent = False
+        for (one, gate), found in zip(gates, told):
+            listed = found if isinstance(found, list) else self.relay.known.get(one.name, [])
+            if any(entry.get("id") == model for entry in listed):
+                return one, gate
+            silent |= not isinstance(found, list)
+        if silent:
+            raise unavailable()
+        raise RefusedError(
+            404,
+            f"The model `{model}` does not exist. GET /v1/models lists those that do: {names}.",
+            "model_not_found",
+            "model",
+        )
+
+    async def _models(self) -> None:
+        """Of all engines. One that is away and comes back is listed as it was last."""
+        gates = self.relay.gates
+        told = await asyncio.gather(*(self.relay.models_of(one) for one, _gate in gates))
+        listed: list[Any] = []
+        answered = False
+        for (one, gate), found in zip(gates, told):
+            if isinstance(found, Head) and found.status == 401 and len(gates) == 1:
+                raise RefusedError(502, WRONG_KEY, "gateway_misconfigured")
+            if isinstance(found, list):
+                listed += found
+                answered = True
+            elif self.holds and not gate.gone:
+                listed += self.relay.known.get(one.name) or [
+                    {"id": one.model, "object": "model", "created": 0, "owned_by": "sparkmatrix"}
+                ]
+                answered = True
+        if not answered:
+            raise unavailable()
+        self.says(200, json.dumps({"object": "list", "data": listed}))
+
+    # -- there and back
+
+    async def _carried(self, one: Served, gate: Gate) -> None:
+        deaths = 0
+        deadline = math.inf
+        while True:
+            if self.holds and deadline == math.inf and gate.closed:
+                deadline = await self._waited(gate, deadline)
+            upstream = Upstream(self, one, gate)
+            how = await upstream.ended(one)
+            if how == DONE:
+                return
+            if how == KEY:
+                raise RefusedError(502, WRONG_KEY, "gateway_misconfigured")
+            if how == BROKE:
+                self.relay.counts.broken += 1
+                raise RefusedError(502, ENDED, "engine_died")
+            gate.failed()
+            deaths += how == DIED
+            if deaths >= SENT:
+                raise RefusedError(502, POISON, "engine_died", again=False)
+            deadline = await self._waited(gate, deadline)
+            self.relay.counts.sent_again += 1
+
+    async def _waited(self, gate: Gate, deadline: float) -> float:
+        """Until the engine is back; returns when that would be too late, and raises :class:`RefusedError` then."""
+        held = self.relay.held
+        if not self.holds or gate.gone:
+            raise unavailable()
+        if not self.held:
+            if not held.enter(len(self.body)):
+                raise unavailable()
+            self.held = self.place = True
+            self.began_s = time.monotonic()
+            deadline = self.began_s + held.seconds
+        how = await gate.wait(max(deadline - time.monotonic(), 0.0))
+        if how != hold.GO:
+            held.late += how == hold.LATE
+            raise unavailable()
+        return deadline
+
+    def _leave(self) -> None:
+        if self.place:
+            self.place = False
+            self.relay.held.leave(len(self.body))
+
+    # -- answering
+
+    def says(self, status: int, text: str, again: bool = True) -> None:
+        """The relay's own answer."""
+        content = text.encode()
+        fields = [(b"Content-Type", b"application/json"), (b"Content-Length", b"%d" % len(content))]
+        if status == 503:
+            fields.append((b"Retry-After", b"30"))
+        if not again:
+            fields.append((b"X-Should-Retry", b"false"))  # which OpenAI's and Anthropic's clients heed
+        self.begins(Head(tuple(fields), status=status), content, fields[1])
+        self.ends()
+
+    async def _refuse(self, exc: RefusedError) -> None:
+        upstream = self.upstream
+        if upstream is None or not upstream.begun:
+            self.says(exc.status, exc.text(self.path), exc.again)
+            return
+        if upstream.events and upstream.framed:
+            self.transport.write(http.chunk(http.error_event(self.path, exc.text(self.path))))
+        self.transport.close()  # without the last chunk: it is not whole
+
+    def begins(self, head: Head, payload: bytes, *framing: tuple[bytes, bytes]) -> None:
+        """Both in one write: a head alone would be an answer to nginx, which then never sends the request anew."""
+        own = ((HELD.encode(), b"%.1f" % (time.monotonic() - self.began_s)),) if self.held else ()
+        self._leave()
+        self.body = b""  # never again
+        first = b"HTTP/1.1 %d %b" % (head.status, head.reason or b"-")
+        text = http.written(first, (*head.passed, *framing, *own, (b"Connection", b"close")))
+        self.transport.write(text + payload)
+
+    def ends(self) -> None:
+        self.transport.close()
+
+
+class Upstream(asyncio.Protocol):
+    """One try to have an engine answer a request."""
+
+    def __init__(self, exchange: Exchange, one: Served, gate: Gate) -> None:
+        self.exchange, self.gate = exchange, gate
+        self.result: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.buffer = b""
+        self.head: Head | None = None
+        self.body: Body | None = None
+        self.events = False  # a stream of events
+        self.whole = False  # passed on when it is whole
+        self.doubtful = False  # what an engine answers that is about to end
+        self.kept = b""  # what has come and is not passed on
+        self.begun = False
+        self.framed = False  # passed on in chunks
+        self.transport: asyncio.Transport | None = None
+
+    async def ended(self, one: Served) -> str:
+        loop = asyncio.get_running_loop()
+        self.exchange.upstream = self
+        try:
+            try:
+                await asyncio.wait_for(loop.create_connection(lambda: self, one.host, one.port), CONNECT_S)
+            except (OSError, asyncio.TimeoutError):
+                return AWAY
+            self._send(one)
+            how = await self.result
+            if self.doubtful and how == DONE and not self.begun:
+                how = await self._doubted(one)
+            return how
+        finally:
+            if self.transport is not None:
+                self.transport.abort()
+
+    def _send(self, one: Served) -> None:
+        head = cast(Head, self.exchange.head)
+        asked = tuple(
+            (name, value)
+            for name, value in head.passed
+            if name.lower() not in (b"authorization", b"x-api-key") and not name.lower().startswith(b"x-sparkmatrix-")
+        )
+        body = self.exchange.body
+        length = ((b"Content-Length", b"%d" % len(body)),) if body or head.method != b"GET" else ()
+        first = b"%b %b HTTP/1.1" % (head.method, head.target)
+        if self.transport is not None:
+            self.transport.write(http.written(first, (*own_fields(one), *asked, *length)))
+            if body:
+                self.transport.write(body)
+
+    async def _doubted(self, one: Served) -> str:
+        """An error of an engine that goes on is its answer; one that closes its port has ended."""
+        if self.exchange.probes:
+            return self._passed()
+        until = time.monotonic() + DEATH_S
+        while time.monotonic() < until:
+            await asyncio.sleep(min(DEATH_S / 6, 0.5))
+            try:
+                _reader, writer = await asyncio.wait_for(asyncio.open_connection(one.host, one.port), CONNECT_S)
+                writer.close()
+            except (OSError, asyncio.TimeoutError):
+                return DIED
+        return self._passed()
+
+    def _passed(self) -> str:
+        """What was kept back, for whoever asked."""
+        self._begin(self.kept, len(self.kept))
+        self.exchange.ends()
+        return DONE
+
+    def pause(self) -> None:
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def resume(self) -> None:
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    # -- the side of the engine
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.result.done():
+            return
+        if self.body is not None and self.body.open_end and exc is None and not self.events:
+            self._finish()
+        elif self.begun or (self.whole and self.kept and not self.doubtful):
+            self._end(BROKE)
+        else:
+            self._end(DIED)
+
+    def _end(self, how: str) -> None:
+        if not self.result.done():
+            self.result.set_result(how)
+
+    def data_received(self, data: bytes) -> None:
+        if self.result.done():
+            return
+        try:
+            if self.body is None:
+                data = self._heads(data)
+            if self.body is not None and not self.result.done():
+                self._payload(self.body.feed(data))
+                if self.body.done:
+                    self._finish()
+        except ValueError as exc:
+            self.exchange.relay.say(f"{self.gate.name} answered what is no HTTP: {exc}")
+            self._end(BROKE if self.begun else DIED)
+
+    def _heads(self, data: bytes) -> bytes:
+        """Up to the head of the answer; what is behind it."""
+        self.buffer += data
+        while True:
+            end = self.buffer.find(http.END)
+            if end < 0:
+                if len(self.buffer) > http.MAX_HEAD:
+                    raise ValueError("a head that does not end")
+                return b""
+            head, self.buffer = http.answer_head(self.buffer[:end]), self.buffer[end + len(http.END) :]
+            if head.status >= 200:
+                break
+        rest, self.buffer = self.buffer, b""
+        if head.status == 503 and self.exchange.holds and self.gate.read().phase != word.SERVING:
+            self._end(AWAY)
+        elif head.status == 401:
+            self._end(KEY)
+        else:
+            self.head, self.body = head, Body(head, cast(Head, self.exchange.head).method)
+            self.events = head.get(b"content-type").lower().startswith(b"text/event-stream")
+            self.doubtful = head.status == 500 and self.exchange.holds
+            self.whole = not self.events and not self.body.open_end and (head.length or 0) <= SMALL
+            self.whole = (self.whole and not self.body.chunked) or self.doubtful
+        return rest
+
+    def _payload(self, payload: bytes) -> None:
+        if not payload:
+            return
+        if self.whole:
+            self.kept += payload
+            if len(self.kept) > SMALL:
+                self.whole = self.doubtful = False
+                payload, self.kept = self.kept, b""
+            else:
+                return
+        if self.events:
+            payload = self._events(payload)
+            if not payload:
+                return
+        if self.begun:
+            self.exchange.transport.write(http.chunk(payload) if self.framed else payload)
+        else:
+            self._begin(payload, None)
+
+    def _events(self, payload: bytes) -> bytes:
+        """Whole events only, so that an error can follow; from the first on that is more than a prelude."""
+        if self.kept:
+            payload, self.kept = self.kept + payload, b""
+        if not payload.endswith((b"\n\n", b"\r\n\r\n")):
+            end = max(
+                (payload.rfind(mark) + len(mark) for mark in (b"\n\n", b"\r\n\r\n") if mark in payload), default=0
+            )
+            payload, self.kept = payload[:end], payload[end:]
+            if len(self.kept) > TAIL:
+                payload, self.kept = payload + self.kept, b""
+        if payload and not self.begun:
+            first = next((event for event in _EVENT.split(payload) if event and not event.startswith(PRELUDE)), b"")
+            self.whole = self.doubtful = self.exchange.holds and first.startswith(BROKEN)
+            if self.doubtful or (not first and len(payload) <= SMALL):
+                self.kept = payload + self.kept
+                return b""
+        return payload
+
+    def _begin(self, payload: bytes, length: int | None) -> None:
+        head, body = cast(Head, self.head), cast(Body, self.body)
+        self.begun = True
+        self.gate.works()
+        self.framed = length is None and not body.none and (body.chunked or body.open_end)
+        if length is None:
+            length = head.length
+        if self.framed:
+            framed = http.chunk(payload) if payload else b""
+            self.exchange.begins(head, framed, (b"Transfer-Encoding", b"chunked"))
+        elif length is not None:
+            self.exchange.begins(head, payload, (b"Content-Length", b"%d" % length))
+        else:
+            self.exchange.begins(head, payload)
+        if self.exchange.paused:
+            self.pause()
+
+    def _finish(self) -> None:
+        """All of it is there."""
+        if self.doubtful:
+            self._end(DONE)  # passed on by :meth:`_doubted`, or not
+            return
+        if self.whole and self.kept:
+            self._passed()
+        else:
+            if not self.begun:
+                self._begin(b"", None)
+            if self.kept:
+                self.exchange.transport.write(http.chunk(self.kept) if self.framed else self.kept)
+            if self.framed:
+                self.exchange.transport.write(b"0\r\n\r\n")
+            self.exchange.ends()
+        self._end(DONE)
+
+
+# -- sparkmatrix-node relay -------------------------------------------------------------------------------------------
+
+
+def listener(path: str) -> socket.socket:
+    """The socket that systemd hands over, and keeps while this program is started anew; else one at ``path``."""
+    if os.environ.get("LISTEN_PID") == str(os.getpid()) and os.environ.get("LISTEN_FDS") == "1":
+        return socket.socket(fileno=3)
+    if not path:
+        raise SparkError("systemd has handed over no socket", "sparkmatrix-relay.socket", "Or name one: --socket PATH")
+    made = socket.socket(socket.AF_UNIX)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    mask = os.umask(0o177)
+    try:
+        made.bind(path)
+    finally:
+        os.umask(mask)
+    return made
+
+
+async def serve(relay: Relay, listening: socket.socket, reread: Callable[[], Config]) -> None:
+    """Until SIGTERM: then what has begun goes on, and nginx sends the rest anew."""
+    loop = asyncio.get_running_loop()
+    over = asyncio.Event()
+
+    def again() -> None:
+        try:
+            relay.take(reread())
+        except SparkError as exc:
+            relay.say(f"As before: {exc}")
+
+    loop.add_signal_handler(signal.SIGTERM, over.set)
+    loop.add_signal_handler(signal.SIGHUP, again)
+    listening.setblocking(False)
+    server = await loop.create_unix_server(lambda: Exchange(relay), sock=listening, backlog=BACKLOG)
+    notify("READY=1")
+    while not over.is_set():
+        notify("WATCHDOG=1")
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(over.wait(), BEAT_S)
+    notify("STOPPING=1")
+    server.close()
+    for exchange in list(relay.open):
+        if exchange.upstream is None or not exchange.upstream.begun:
+            exchange.transport.abort()
+    while relay.open:
+        await asyncio.sleep(0.1)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", default=RELAY_CONFIG, help=argparse.SUPPRESS)
+    parser.add_argument("--socket", default="", help=argparse.SUPPRESS)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    def say(line: str) -> None:
+        sys.stderr.write(f"{line}\n")
+
+    try:
+        relay = Relay(read_config(arguments.config), say)
+        asyncio.run(serve(relay, listener(arguments.socket), lambda: read_config(arguments.config)))
+    except SparkError as exc:
+        say(str(exc))
+        return 1
+    return 0
