@@ -42,7 +42,7 @@ FILE = f"{paths.METRICS}/node.prom"
 EVERY_S = 15.0
 SELDOM_S = 300.0  # for what lies on disks
 MAX_RUNS = 1
-PHASES = ("waiting", "starting", "memory", "loading", "serving", "stopping", "backoff", "gave_up")
+PHASES = ("waiting", "starting", "memory", "loading", "serving", "draining", "stopping", "backoff", "gave_up")
 
 METRICS = {
     "sparkmatrix_gpu_utilization_ratio": "Share of time in which the GPU worked.",
@@ -72,6 +72,11 @@ METRICS = {
     "sparkmatrix_gateway_answers": "Whether the gateway answers for itself.",
     "sparkmatrix_gateway_connections": "Connections of the gateway, by state.",
     "sparkmatrix_gateway_requests_total": "Requests that the gateway has taken since it was started.",
+    "sparkmatrix_gateway_held": "Requests that wait for their engine now.",
+    "sparkmatrix_gateway_held_total": "Requests that have waited for their engine.",
+    "sparkmatrix_gateway_held_lost_total": "Of requests that would wait, those never sent, and why.",
+    "sparkmatrix_gateway_relay_answers": "Whether the relay behind the gateway answers for itself.",
+    "sparkmatrix_gateway_broken_total": "Answers that had begun and ended with an error, since their engine had ended.",
     "sparkmatrix_verdicts": "Checks of the last run of verify, doctor or benchmark, by outcome.",
     "sparkmatrix_verdicts_seconds": "When that run began, seconds since 1970.",
     "sparkmatrix_metrics_part_ok": "Whether a part of these metrics could be read.",
@@ -83,11 +88,12 @@ Samples = Iterator[Sample]
 
 @dataclass
 class Collector:
-    """``gpu`` and ``gateway`` are replaced by tests."""
+    """``gpu``, ``gateway`` and ``relay`` are replaced by tests."""
 
     machine: Machine = field(default_factory=Machine)
     gpu: Callable[[Machine], Clocks | None] = gpu.clocks
     gateway: Callable[[], Mapping[str, int] | None] = gateway_status.connections
+    relay: Callable[[], gateway_status.Relayed | None] = gateway_status.relay
     said: dict[str, str] = field(default_factory=dict)  # what is wrong with a part
     nodes: dict[str, engine_rank.Node] = field(default_factory=dict)
     seldom: list[Sample] = field(default_factory=list)
@@ -228,6 +234,17 @@ class Collector:
                 yield Sample("sparkmatrix_gateway_requests_total", count)
             else:
                 yield Sample("sparkmatrix_gateway_connections", count, {"state": state})
+        if not self.machine.exists(gateway_names.RELAY_CONFIG):  # one of an earlier release
+            return
+        relayed = self.relay()
+        yield Sample("sparkmatrix_gateway_relay_answers", relayed is not None)
+        if relayed is None:
+            return
+        yield Sample("sparkmatrix_gateway_held", relayed.held)
+        yield Sample("sparkmatrix_gateway_held_total", relayed.held_total)
+        for how, count in (("left", relayed.gave_up), ("late", relayed.late), ("full", relayed.refused)):
+            yield Sample("sparkmatrix_gateway_held_lost_total", count, {"how": how})
+        yield Sample("sparkmatrix_gateway_broken_total", relayed.broken)
 
     def of_models(self) -> Samples:
         """Those of the plan that this node serves by. Reads no file of a model."""

@@ -28,6 +28,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import MAX_CHARACTERS, Report, parse
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import status as fabric_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names as gateway_names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import status as gateway_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status as keeper_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.status import Served
@@ -78,11 +79,14 @@ class Gateway:
     problem: str = ""
     certificate_until: str = ""  # empty without TLS
     endpoints: tuple[str, ...] = ()
+    held: int = 0  # requests that wait for their engine
 
     @property
     def line(self) -> str:
         where = f"{', '.join(self.endpoints)}: " if self.endpoints else ""
         found = f"{where}{self.unit}, {'it answers' if self.answers else self.problem}"
+        if self.held:
+            found += f"; {self.held} request{'s wait' if self.held > 1 else ' waits'} for the engine"
         return f"{found}; certificate until {self.certificate_until}" if self.certificate_until else found
 
 
@@ -99,6 +103,7 @@ class Asked:
     keeper: Callable[..., Served] = keeper_status.collect
     root: bool = field(default_factory=lambda: os.geteuid() == 0)
     now: Callable[[], datetime] = lambda: datetime.now(timezone.utc)
+    relay: Callable[[], gateway_status.Relayed | None] = gateway_status.relay
 
 
 @dataclass(frozen=True)
@@ -287,7 +292,9 @@ def _gateway(asked: Asked) -> Gateway | None:
         asked.listed(config)
     except SparkError as exc:
         problem = str(exc)
-    return Gateway(state.active, not problem, problem, _until(asked), endpoints)
+    relayed = asked.relay()
+    held = relayed.held if relayed else 0
+    return Gateway(state.active, not problem, problem, _until(asked), endpoints, held)
 
 
 def _until(asked: Asked) -> str:

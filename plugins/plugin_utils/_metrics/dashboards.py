@@ -161,6 +161,16 @@ MACHINES = Dashboard(
         "Gateway and what this costs": (
             _one("Requests of the gateway", "reqps", "rate(sparkmatrix_gateway_requests_total[1m])"),
             _one("Connections of the gateway", "none", "sparkmatrix_gateway_connections", "{{state}}"),
+            _one("Requests that wait for their engine", "none", "sparkmatrix_gateway_held"),
+            Panel(
+                "Requests that an engine's end has touched",
+                "none",
+                (
+                    Query("increase(sparkmatrix_gateway_held_total[5m])", "waited"),
+                    Query("increase(sparkmatrix_gateway_held_lost_total[5m])", "not sent: {{how}}"),
+                    Query("increase(sparkmatrix_gateway_broken_total[5m])", "broken"),
+                ),
+            ),
             _one("Last checks", "none", "sparkmatrix_verdicts", "{{playbook}} {{outcome}}"),
             _one("Processor for metrics", "percentunit", "rate(sparkmatrix_metrics_cpu_seconds_total[5m])"),
             _one("Time of a scrape", "s", "scrape_duration_seconds", "{{job}} {{node}}{{service}}"),

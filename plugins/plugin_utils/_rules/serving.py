@@ -63,7 +63,7 @@ ANSWERS = (
         "ansible-playbook site.yml --tags gateway; on the head sudo journalctl -u sparkmatrix-gateway names the fault",
         "On the head: sudo sparkmatrix status shows address, certificate and whether it answers",
         "docs/gateway.md",
-        alerts=(Alert("sparkmatrix_gateway_answers == 0", NODE),),
+        alerts=(Alert("sparkmatrix_gateway_answers == 0 or sparkmatrix_gateway_relay_answers == 0", NODE),),
     ),
     Rule(
         "smoke_failed",

@@ -15,6 +15,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import show_gids
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FACT_PATH, dump
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.show_gids import Gid
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.status import Relayed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._metrics import collect
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._metrics.collect import Collector
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict import document, store
@@ -57,7 +58,9 @@ class Node(Spark):
 
     def new(self, **parts):
         machine = Machine(str(self.root), self.run, clock=lambda: 50.0)
-        return Collector(machine, **{"gpu": lambda _machine: GPU, "gateway": lambda: None, **parts})
+        return Collector(
+            machine, **{"gpu": lambda _machine: GPU, "gateway": lambda: None, "relay": lambda: None, **parts}
+        )
 
     def lines(self):
         return [line for line in self.collector.all().splitlines() if not line.startswith("#")]
@@ -162,13 +165,18 @@ def test_a_gpu_and_a_plan_that_nobody_can_read_are_no_gpu_and_no_plan(node):
 
 def test_a_gateway_that_answers_has_its_connections(node):
     node.write("etc/sparkmatrix/gateway.json", "{}")
-    node.collector = node.new(gateway=lambda: {"waiting": 2, "requests": 31})
+    assert not any("relay" in line for line in node.lines())
+    node.write("etc/sparkmatrix/gateway/relay.json", "{}")
+    relayed = Relayed(held=3, held_total=40, gave_up=2, late=1)
+    node.collector = node.new(gateway=lambda: {"waiting": 2, "requests": 31}, relay=lambda: relayed)
     lines = node.lines()
     assert "sparkmatrix_gateway_answers 1" in lines
     assert "sparkmatrix_gateway_requests_total 31" in lines
     assert 'sparkmatrix_gateway_connections{state="waiting"} 2' in lines
+    assert {"sparkmatrix_gateway_relay_answers 1", "sparkmatrix_gateway_held 3"} <= set(lines)
+    assert 'sparkmatrix_gateway_held_lost_total{how="left"} 2' in lines
     node.collector = node.new()
-    assert "sparkmatrix_gateway_answers 0" in node.lines()
+    assert {"sparkmatrix_gateway_answers 0", "sparkmatrix_gateway_relay_answers 0"} <= set(node.lines())
 
 
 def test_the_last_verdicts_and_models_are_looked_at_seldom(node):

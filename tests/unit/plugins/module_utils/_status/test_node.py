@@ -19,6 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Member
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import Report, UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import status as fabric_status
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.status import Relayed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status as keeper_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import Sign
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store, Verified
@@ -52,6 +53,7 @@ class Cluster(FakeFiles):
             "fabric-status": Completed(0, "fabric: switch, applied, plan 1\n"),
         }
         self.gateway = ""
+        self.held = 0
         self.tokens = ""
         self.asked: list[str] = []
         self.write("etc/sparkmatrix/engine.json", json.dumps(TOLD.as_dict()))
@@ -96,6 +98,7 @@ class Cluster(FakeFiles):
             self.look,
             True,
             lambda: datetime(2028, 1, 4, tzinfo=timezone.utc),
+            lambda: Relayed(held=self.held),
         )
         found = status.collect(replace(asked, **changes), here=here)
         assert document.load(status.Status, json.loads(json.dumps(document.plain(found)))) == found
@@ -174,6 +177,8 @@ def test_a_gateway_that_fails_is_said(cluster: Cluster) -> None:
     cluster.write("etc/sparkmatrix/gateway.json", '{"host": "h", "port": 1, "model": "m", "key_file": "k"}')
     cluster.gateway = "nothing listens there"
     assert "gateway   active, nothing listens there" in status.text(cluster.found())
+    cluster.held = 2
+    assert "; 2 requests wait for the engine" in status.text(cluster.found())
 
 
 def test_a_worker_sends_to_the_head(cluster: Cluster) -> None:
