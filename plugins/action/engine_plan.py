@@ -65,11 +65,13 @@ class ActionModule(ActionBase):
                 facts = engine_plan.assumed_facts(hosts)
         taken = {host: node.taken for host, node in nodes.items() if node}
         services, problems = engine_services.wanted(options, hosts, _available(nodes), taken)
-        findings += problems
+        models, wrong = engine_services.by_name(options, _available(nodes), taken)
+        findings += [*problems, *wrong]
         several = options["services"]
         plans = None
         if services and len(facts) == len(hosts):
-            plans = engine_services.plan(services, facts, memory, firewall=early.kept_out(value), given=len(several))
+            firewall = early.kept_out(value)
+            plans = engine_services.plan(services, facts, memory, firewall=firewall, given=len(several), models=models)
             findings += plans.findings
         result["changed"] = False
         if plans is None or not plans.plans or errors(findings):

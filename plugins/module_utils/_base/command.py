@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import threading
@@ -55,11 +56,13 @@ def run(argv: Sequence[str], timeout_s: float = PATIENCE_S) -> Completed:
     return Completed(process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
 
 
-def run_limited(argv: Sequence[str], timeout_s: float, most_bytes: int) -> Completed:
-    """Like :func:`run`, for what another machine prints: beyond its limit it is killed. ``out`` has both streams."""
+def run_limited(argv: Sequence[str], timeout_s: float, most_bytes: int, told: str = "") -> Completed:
+    """Like :func:`run`, for what another machine prints: beyond its limit it is killed. ``out`` has both streams.
+    ``told``: a line on its standard input."""
+    source = subprocess.PIPE if told else subprocess.DEVNULL
     try:
         process = subprocess.Popen(  # pylint: disable=ansible-bad-function
-            list(argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            list(argv), stdin=source, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
     except OSError as exc:
         return Completed(NOT_FOUND, "", f"{argv[0]}: {exc.strerror}")
@@ -71,6 +74,9 @@ def run_limited(argv: Sequence[str], timeout_s: float, most_bytes: int) -> Compl
 
     timer = threading.Timer(timeout_s, end)
     timer.start()
+    if process.stdin:
+        with contextlib.suppress(OSError), process.stdin as stream:  # it has ended already
+            stream.write(told.encode())
     with process:
         said = process.stdout.read(most_bytes + 1) if process.stdout else b""
         if len(said) > most_bytes:

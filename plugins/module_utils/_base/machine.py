@@ -75,6 +75,13 @@ class Machine:
         except OSError:
             return []
 
+    def changed(self, path: str) -> int:
+        """When it was, in nanoseconds; 0 where it is not there."""
+        try:
+            return os.stat(self.real(path)).st_mtime_ns
+        except OSError:
+            return 0
+
     def exists(self, path: str) -> bool:
         return os.path.exists(self.real(path))
 

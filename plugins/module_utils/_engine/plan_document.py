@@ -409,6 +409,7 @@ class NodePlan:
 
     host: str
     here: tuple[ServicePlan, ...] = ()  # the one that spans nodes first
+    at_hand: tuple[ServicePlan, ...] = ()  # of other models, that can take the place of the one here without a run
     heads: tuple[Head, ...] = ()
     ray: RayPlan = field(default_factory=RayPlan)
     mpi: MpiPlan = field(default_factory=MpiPlan)
@@ -424,6 +425,11 @@ class NodePlan:
     image_ids: Mapping[str, str] = field(default_factory=dict)  # by name, as they were when it served
     took: Mapping[str, int] = field(default_factory=dict)  # bytes of memory by instance, once it served (_engine.taken)
     schema: int = SCHEMA_VERSION
+
+    @property
+    def all(self) -> tuple[ServicePlan, ...]:
+        """What has to be on the node."""
+        return (*self.here, *self.at_hand)
 
     def as_dict(self) -> dict[str, Any]:
         made: dict[str, Any] = document.plain(self)

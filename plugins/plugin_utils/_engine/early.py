@@ -36,9 +36,11 @@ def planned(
     wanted, found = services.wanted(options, hosts)
     if not wanted:
         return None, found
+    models, wrong = services.by_name(options, {})
     facts = engine_plan.assumed_facts(hosts)
-    made = services.plan(wanted, facts, memory or {}, firewall=kept_out(value), given=len(options["services"]))
-    return made, [*found, *made.findings]
+    firewall, given = kept_out(value), len(options["services"])
+    made = services.plan(wanted, facts, memory or {}, firewall=firewall, given=given, models=models)
+    return made, [*found, *wrong, *made.findings]
 
 
 def asked(value: Value, hosts: Sequence[str]) -> tuple[list[services.Service], list[Finding]]:
@@ -47,12 +49,14 @@ def asked(value: Value, hosts: Sequence[str]) -> tuple[list[services.Service], l
 
 
 def asked_options(value: Value) -> dict[str, Any]:
-    """Options of a service, entries of several, and where recipes are."""
-    lists = {"services": value("engine_services"), "recipe_paths": value("engine_recipe_paths")}
+    """Options of a service, entries of several, models in place of each other, and where recipes are."""
+    named = {"services": "engine_services", "models": "engine_models", "recipe_paths": "engine_recipe_paths"}
+    lists = {name: value(variable) for name, variable in named.items()}
     given = {name: list(found) if isinstance(found, (list, tuple)) else [] for name, found in lists.items()}
     return {
         **user_settings.given(value),
         "services": given["services"],
+        "models": given["models"],
         "recipe_paths": list(map(str, given["recipe_paths"])),
     }
 

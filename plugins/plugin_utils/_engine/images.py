@@ -26,7 +26,7 @@ def judge(plans: Mapping[str, NodePlan], images: Images) -> list[Finding]:
     """
     found: dict[tuple[str, str], dict[str, str]] = {}
     for host, document in plans.items():
-        for service in document.here:
+        for service in document.all:
             content = images[host].contents.get(service.image, "") if host in images else ""
             if content and service.from_image:
                 found.setdefault((service.instance, service.image), {})[host] = content
@@ -73,7 +73,7 @@ def _old_nccl(plans: Mapping[str, NodePlan], images: Images) -> list[Finding]:
     """Of images from which ranks of several nodes start, where they speak over RDMA."""
     made: dict[tuple[str, str, str], list[str]] = {}
     for host, document in plans.items():
-        for service in document.here:
+        for service in document.all:
             version = images[host].nccl.get(service.image, "") if host in images else ""
             env = service.engine.env
             wanted = MIN_RING if "NCCL_IB_SUBNET_AWARE_ROUTING" in env else MIN_SEVERAL

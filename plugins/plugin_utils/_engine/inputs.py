@@ -35,7 +35,7 @@ def _differing(plans: Mapping[str, NodePlan], seen: Mapping[str, Sequence[Model]
     signed = {host: {one.name: one for one in models if one.signature} for host, models in seen.items()}
     found: dict[tuple[str, str], dict[str, Model]] = {}
     for host, document in sorted(plans.items()):
-        for service in document.here:
+        for service in document.all:
             for model in service.models:
                 if model.name in signed.get(host, {}):
                     found.setdefault((service.instance, model.name), {})[host] = signed[host][model.name]

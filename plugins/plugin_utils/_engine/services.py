@@ -56,6 +56,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_s
 )
 
 WHERE = "engine_services"
+MODELS = "engine_models"
 ALONE = "engine"  # what the only service is called
 OWN = ("name", "nodes", "memory_share")
 # /etc/sparkmatrix/engine-key.env is the key.
@@ -207,10 +208,10 @@ def service(
     return Service(entry, recipe, settings, shape), findings
 
 
-def said(entry: Entry, findings: Sequence[Finding]) -> list[Finding]:
+def said(entry: Entry, findings: Sequence[Finding], where: str = WHERE) -> list[Finding]:
     """What was found about one entry, under its name."""
     return [
-        replace(finding, host=f"{entry.name}: {finding.host}" if finding.host else f"{WHERE} {entry.name}")
+        replace(finding, host=f"{entry.name}: {finding.host}" if finding.host else f"{where} {entry.name}")
         for finding in findings
     ]
 
@@ -233,6 +234,47 @@ def wanted(
     return made, findings
 
 
+# What says which model it is: a variable of these is about the one that a run loads.
+_OF_ONE_MODEL = ("served_model_name", "model", "model_files", "image", "image_build")
+
+
+def by_name(
+    args: Mapping[str, Any], available: Mapping[str, int], taken: Mapping[str, Sequence[Taken]] | None = None
+) -> tuple[list[Service], list[Finding]]:
+    """``engine_models``: what takes the place of the one service when it is asked for by its name."""
+    made: list[Service] = []
+    findings: list[Finding] = []
+    common = {**args, "services": [{}], **{name: SPEC[name].get("default") for name in _OF_ONE_MODEL}}
+    for number, given in enumerate(args["models"]):
+        values = {"recipe": given} if isinstance(given, str) else given
+        where = f"{MODELS}[{number}]"
+        if not isinstance(values, Mapping) or not values.get("recipe"):
+            findings.append(
+                Finding(where, f"{given!r} names no recipe", "Name one, or give it keys: recipe, context ...")
+            )
+            continue
+        known = [key for key in ENTRY if key != "port"]
+        strange = sorted(str(key) for key in values if key not in known)
+        if strange:
+            hint = spelling.did_you_mean(strange[0], known, shown=repr)
+            findings.append(Finding(where, f"it has no key {strange[0]!r}", hint or f"Use: {', '.join(known)}"))
+            continue
+        own = {ENTRY[key]: value for key, value in values.items() if value is not None}
+        entry = Entry(str(values.get("served_model_name") or values["recipe"]), (), 1.0, own)
+        found, problems = service(entry, common, available, taken)
+        findings += said(entry, problems, MODELS)
+        made += [found] if found else []
+    if made and args["services"]:
+        findings.append(
+            Finding(
+                MODELS,
+                f"{len(args['services'])} engine_services are given, too: which of them is to make room is not known",
+                "Leave engine_services empty, or list the models there, side by side",
+            )
+        )
+    return made, findings
+
+
 def plan(
     services: Sequence[Service],
     facts: Mapping[str, FabricFact],
@@ -240,10 +282,12 @@ def plan(
     *,
     firewall: bool = False,
     given: int = 0,
+    models: Sequence[Service] = (),
 ) -> engine_plan.Plans:
     """One document per host, or the findings of all services.
 
     ``given``: entries of ``engine_services``, where ranks follow the order in which an entry names its nodes.
+    ``models``: :func:`by_name`.
     """
     findings = engine_checks.check_facts(facts)
     if errors(findings):
@@ -271,10 +315,22 @@ def plan(
     if named and services and services[0].settings.only_print:
         summary.append(report.CHANGES)
     findings += engine_checks.run("plans", replace(together, planned=planned), CHECKS)
-    if errors(findings) or len(planned) < len(services):
+    at_hand: list[Planned] = []
+    for model in models:
+        one = replace(model, entry=replace(model.entry, hosts=everywhere))
+        alone = replace(_settings(one, [one], facts, head, 0), names=OptionNames(in_entry=True))
+        result = engine_plan.plan(one.recipe, facts, alone, memory, one.shape)
+        findings += said(one.entry, result.findings, MODELS)
+        at_hand += [Planned(one, result.plans)] if result.plans else []
+    if at_hand and planned:
+        found = engine_checks.run("models", replace(together, planned=[*planned, *at_hand]), CHECKS)
+        findings += [replace(finding, host=finding.host.replace(WHERE, MODELS)) for finding in found]
+        named_models = ", ".join(other.first.engine.served_model_name for other in at_hand)
+        summary.append(f"In its place, when it is asked for by its name: {named_models}")
+    if errors(findings) or len(planned) < len(services) or len(at_hand) < len(models):
         return engine_plan.Plans({}, summary, findings)
-    identity = _identity(planned)
-    plans = {fact.host: replace(_document(fact, ordered, planned), identity=identity) for fact in ordered}
+    identity = _identity([*planned, *at_hand])
+    plans = {fact.host: replace(_document(fact, ordered, planned, at_hand), identity=identity) for fact in ordered}
     plans[head] = replace(plans[head], services=tuple(_offer(one.name, one.first) for one in planned))
     return engine_plan.Plans(plans, summary, findings)
 
@@ -489,7 +545,31 @@ def _open_mpi(together: Together) -> Iterator[Finding]:
             )
 
 
-# services: what was asked for; plans: what came of it.
+def _in_its_place(together: Together) -> Iterator[Finding]:
+    """What a switch cannot change: it replaces the files of the one service, and nothing else."""
+    first = together.planned[0].first
+    for one in together.planned[1:]:
+        engine, where = one.first.engine, f"{MODELS} {one.name}"
+        if engine.port != first.engine.port:
+            yield Finding(
+                where, f"it listens on port {engine.port}, the others on {first.engine.port}", "Give it the same port"
+            )
+        if engine.key != first.engine.key:
+            yield Finding(
+                where,
+                f"of {engine.name} and {first.engine.name} one asks for a key and the other does not",
+                "Serve them with engines that both ask for one",
+            )
+    over_ray = [one.first.engine.served_model_name for one in together.planned if one.first.over_ray]
+    if over_ray:
+        yield Finding(
+            MODELS,
+            f"the ranks of {', '.join(over_ray)} would be in Ray, which is no part of a switch",
+            "Serve them without it (engine_launch: native)",
+        )
+
+
+# services: what was asked for; plans: what came of it; models: the same with those that may take the place.
 CHECKS = (
     Check("services", _shares_of_a_node),
     Check("services", _two_that_span_nodes),
@@ -501,18 +581,26 @@ CHECKS = (
     Check("plans", _no_key_on_the_network),
     Check("plans", _no_firewall, ""),
     Check("plans", _open_mpi, ""),
+    Check("models", _in_its_place),
+    Check("models", _names_of_models),
+    Check("models", _one_environment),
 )
 
 
-def _document(fact: FabricFact, ordered: Sequence[FabricFact], planned: Sequence[Planned]) -> NodePlan:
+def _document(
+    fact: FabricFact, ordered: Sequence[FabricFact], planned: Sequence[Planned], at_hand: Sequence[Planned]
+) -> NodePlan:
     here = [(one.name, one.plans[fact.host]) for one in planned if fact.host in one.plans]
     here.sort(key=lambda item: -item[1].here[0].nodes)  # the one that spans nodes first; stable
-    plans = [plan.here[0] for _name, plan in here]
+    served = [plan.here[0] for _name, plan in here]
+    others = [one.plans[fact.host].here[0] for one in at_hand]
+    plans = [*served, *others]
     heads = [(name, plan.here[0]) for name, plan in here if plan.here[0].is_head]
     loopback = UserSettings().api_host
     return NodePlan(
         host=fact.host,
-        here=tuple(plans),
+        here=tuple(served),
+        at_hand=tuple(others),
         heads=tuple(_head(name, plan) for name, plan in heads),
         ray=next((plan.ray for _name, plan in here if plan.ray.needed), RayPlan()),
         mpi=next((MpiPlan(plan.role, plan.head) for plan in plans if plan.backend == "mpi"), MpiPlan()),

@@ -19,7 +19,7 @@ def judge(plans: Mapping[str, NodePlan], told: Mapping[str, Mapping[str, Answer]
     made: dict[Finding, list[str]] = {}
     for host, document in plans.items():
         asked = {unknown.name for unknown in document.unknown}
-        for service in document.here:
+        for service in document.all:
             place = service.image if service.contained else service.venv.path
             answer = told.get(host, {}).get(place)
             if service.engine.runs_here and place in asked and answer is not None:

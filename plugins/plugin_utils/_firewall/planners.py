@@ -47,7 +47,7 @@ def reach(
 def _ports(plan: plan_document.NodePlan, ray_port: int, dashboard_port: int) -> list[port_filter.Place]:
     """At which keys, tokens and prompts are sent to this node's services."""
     found = [(head.host, head.port) for head in plan.heads]
-    for service_plan in plan.here:
+    for service_plan in plan.all:
         found += [("", port) for what, port in service_plan.engine.ports.items() if what == "rendezvous"]
         found += [("", ports.VLLM_REPLICAS)] if service_plan.parallel.data > 1 and service_plan.is_head else []
     if plan.ray.needed:

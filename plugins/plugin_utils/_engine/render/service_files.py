@@ -15,7 +15,9 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, strict, unit_sandbox
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import at_hand
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.at_hand import AtHand
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description, Ray
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Settings as KeeperSettings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
@@ -84,10 +86,11 @@ class Node:
 def node(plan: NodePlan, settings: Settings, marks: Marks) -> Node:
     files: dict[str, str] = {}
     keepers = []
+    switched = bool(plan.at_hand)
     for number, service in enumerate(plan.here):
         # Login shells get the environment of one service.
         own = replace(settings, login_environment=settings.login_environment and not number)
-        made = make(service, plan.ray, own, marks)
+        made = make(service, plan.ray, own, marks, switched)
         files.update(made.files)
         if made.keeper_hash:
             names = service.names
@@ -99,12 +102,17 @@ def node(plan: NodePlan, settings: Settings, marks: Marks) -> Node:
                     "nodes": service.nodes,
                 }
             )
+    for service in plan.all if switched else ():
+        own_files = make(service, plan.ray, settings, marks, switched).files
+        needs = service.image if service.contained else service.engine.command.words[0]
+        one = AtHand(service.engine.served_model_name, plan.identity, own_files, service.models, needs)
+        files[at_hand.path(one.model)] = one.text
     directory = f"{paths.UNITS}/"
     return Node(files, [path[len(directory) :] for path in files if path.startswith(directory)], keepers)
 
 
-def make(service: ServicePlan, ray: RayPlan, settings: Settings, marks: Marks) -> Made:
-    """``ray``: the node's own."""
+def make(service: ServicePlan, ray: RayPlan, settings: Settings, marks: Marks, switched: bool = False) -> Made:
+    """``ray``: the node's own. ``switched``: other models may take its place, by the keeper."""
     names = service.names
     ran = _of_rank(service, settings) if service.engine.runs_here else {}
     unit, unit_hash = "", ""
@@ -123,7 +131,7 @@ def make(service: ServicePlan, ray: RayPlan, settings: Settings, marks: Marks) -
     files = {names.description: json.dumps(description, indent=4, sort_keys=True) + "\n", **ran}
     keeper_hash = ""
     if service.is_head:
-        keeper = _keeper_unit(names)
+        keeper = _keeper_unit(names, switched)
         keeper_hash = config_hash(keeper, json.dumps(description, sort_keys=True), marks.tool)
         files[f"{paths.UNITS}/{names.keeper}"] = _with_hash(keeper, keeper_hash)
     return Made(files, description, keeper_hash)
@@ -311,7 +319,7 @@ def _container_unit(service: ServicePlan, settings: Settings) -> str:
     return _UNIT_TITLE + strict.lines(lines, names.unit)
 
 
-def _keeper_unit(names: Names) -> str:
+def _keeper_unit(names: Names, switched: bool) -> str:
     config = f" --config {names.description}" if names.instance else ""
     lines = [
         "[Unit]",
@@ -340,6 +348,7 @@ def _keeper_unit(names: Names) -> str:
         "OOMScoreAdjust=-900",
         "MemoryMax=1G",
         *unit_sandbox.KEEPER,
+        *(["# It puts the files of another model in place.", *unit_sandbox.SWITCHES] if switched else []),
     ]
     return _UNIT_TITLE + strict.lines(lines, names.keeper)
 

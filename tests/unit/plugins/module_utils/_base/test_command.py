@@ -50,6 +50,12 @@ def test_what_a_stranger_prints_has_limits(program, rc, complaint):
     assert (done.rc, complaint in done.complaint) == (rc, True)
 
 
+def test_a_stranger_is_told_a_line():
+    program = "import sys; print(sys.stdin.read() * 2)"
+    assert run_limited([sys.executable, "-c", program], 9.0, 5000, "a\n").out == "a\na\n\n"
+    assert run_limited(["true"], 9.0, 10, "x" * 10**6).rc == 0  # it does not listen
+
+
 def test_missing_program_of_a_stranger():
     assert run_limited(["/nonexistent/tool"], 1.0, 10).rc == 127
 

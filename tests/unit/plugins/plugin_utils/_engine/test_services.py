@@ -22,7 +22,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
     NodePlan,
     Offer,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import image_build, images
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import early, image_build, images
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import services as engine_services
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import ENGINES
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import service_files as render_files
@@ -375,3 +375,62 @@ def test_what_is_found_of_services():
     read, findings = engine_services.read(twice, HOSTS)
     assert [(entry.name, entry.values) for entry in read] == [("chat", {"recipe": "a"}), ("code", {})]
     hold("engine_services", {**told, "an entry: names twice": of_findings(findings)}.items())
+
+
+# --- models in place of each other ------------------------------------------------------------------------------------
+
+
+def by_name(*models, count=2, **variables):
+    """What a run plans from variables."""
+    given = {
+        "engine_recipe": "qwen3-8b",
+        "engine_venv_requirements": list(GPU),
+        "engine_models": list(models),
+        **variables,
+    }
+    plans, findings = early.planned(given.get, HOSTS[:count], None)
+    return plans, [(finding.host, finding.found) for finding in findings if finding.severity == "error"]
+
+
+OTHER = {"recipe": "qwen3-8b", "served_model_name": "other", "context": 4096}
+
+
+def test_models_by_name_are_planned_whole_and_need_what_all_of_them_need():
+    plans, findings = by_name(OTHER, {**OTHER, "served_model_name": "third", "venv_path": "/opt/third"})
+    assert not findings
+    for plan in plans.plans.values():
+        assert [one.engine.served_model_name for one in plan.here] == ["qwen3-8b"]
+        assert [one.engine.served_model_name for one in plan.at_hand] == ["other", "third"]
+        assert {one.names.unit for one in plan.all} == {"sparkmatrix-engine.service"}
+        assert [one.path for one in plan.environments] == ["/opt/sparkmatrix/engine", "/opt/third"]
+    assert "other, third" in plans.summary[-1]
+    alone, _findings = by_name()
+    assert alone.plans["spark1"].identity != plans.plans["spark1"].identity
+    assert plans.plans["spark1"].identity == plans.plans["spark2"].identity
+
+
+@pytest.mark.parametrize(
+    ("models", "variables", "where", "found"),
+    [
+        (["qwen3-8b"], {}, "engine_models qwen3-8b", "it serves the model qwen3-8b, and so does engine"),
+        (["nowhere"], {}, "nowhere: ", "there is no recipe"),
+        ([{"context": 4}], {}, "engine_models[0]", "names no recipe"),
+        ([{**OTHER, "port": 8001}], {}, "engine_models[0]", "it has no key 'port'"),
+        ([{**OTHER, "nodes": ["spark1"]}], {}, "engine_models[0]", "it has no key 'nodes'"),
+        ([{**OTHER, "launch": "ray"}], {}, "engine_models", "the ranks of other would be in Ray"),
+        ([OTHER], {"engine_launch": "ray"}, "engine_models", "the ranks of qwen3-8b, other would be in Ray"),
+        ([{**OTHER, "venv_requirements": ["vllm==0.32.0"]}], {}, "engine_models other", "needs other packages"),
+        ([{**OTHER, "context": 10**9}], {}, "other: recipe", "does not fit"),
+        ([OTHER], {"engine_services": [CHAT]}, "engine_models", "1 engine_services are given, too"),
+    ],
+)
+def test_what_a_switch_could_not_do_is_refused_before_anything_is_changed(models, variables, where, found):
+    _plans, findings = by_name(*models, **variables)
+    assert any(where in host and found in text for host, text in findings), findings
+
+
+def test_what_names_the_one_model_does_not_name_the_others():
+    plans, findings = by_name("qwen3-8b", engine_served_model_name="chat", engine_context=4096)
+    assert not findings
+    (other,) = plans.plans["spark1"].at_hand
+    assert (other.engine.served_model_name, other.memory.context) == ("qwen3-8b", 4096)
