@@ -26,6 +26,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import at_hand
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description, Member
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.kept_plan import Kept
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.model_files import Reply
@@ -39,6 +40,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import State
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status.endpoint import Endpoint
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.membership import parse_known_hosts
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import service_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._screen import run_document
 from engine_plans import PLAN
 from model_manifest import manifest
@@ -56,6 +58,8 @@ HELP = "usage: vllm serve [-h]\n  --model MODEL   see --other\n  -tp N, --tensor
 GRUB = "submenu 'Advanced' $menuentry_id_option 'gnulinux-advanced-1' {\n\tmenuentry 'Linux 6.14.0-1013-nvidia'"
 GRUB += " $menuentry_id_option 'gnulinux-6.14.0-1013-nvidia-advanced-1' {\n\t}\n}\n"
 BLOCK = "# BEGIN sparkmatrix.cluster x\n%s\n# END sparkmatrix.cluster x\n"
+_DESCRIPTION = service_files.make(PLAN.here[0], PLAN.ray, service_files.Settings(), service_files.Marks()).files
+AT_HAND = at_hand.AtHand(PLAN.here[0].engine.served_model_name, "abc", _DESCRIPTION)
 REPORT = Report({"a.service": UnitReport("active", "active")}, "boot").text()
 AER = "mlx5_core 0000:01:00.0: AER: Uncorrected (Fatal) error\n"
 SWAPS = "Filename Type Size Used Priority\n/swap\\040a file 8388 0 -2\n"
@@ -115,6 +119,13 @@ text("_managed/secret:parse", 'KEY="0123456789abcdefgh"\n', "0123456789abcdefgh\
 text("_managed/etc_hosts:block_of", BLOCK % "a b", owner="x")
 text("_managed/avahi:denied", BLOCK % "deny-interfaces=a,b", owner="x")
 text("_engine/report:parse", REPORT, refuses=(SparkError,))
+text("_engine/at_hand:wanted", '{"model": "org/model", "plan": "abc"}', refuses=(SparkError,))
+TEXTS["_engine/at_hand:parse"] = Reader(
+    lambda text: here("_engine/at_hand:parse")(raw(text), at_hand.path(AT_HAND.model)), (AT_HAND.text,)
+)
+TEXTS["_keeper/model_socket:question"] = Reader(
+    lambda text: here("_keeper/model_socket:question")(raw(text)), ('{"model": "org/model"}\n',)
+)
 text(
     "_status/endpoint:load",
     Endpoint("http://127.0.0.1:8000/v1", 8000, "sk-0123456789abcdef", "org/model", "generate").write(),

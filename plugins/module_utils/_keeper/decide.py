@@ -100,7 +100,8 @@ class View:
 
 @dataclass(frozen=True)
 class Verdict:
-    """``kind``: dead, changed (started by somebody else), lost, hang, closed, or configuration."""
+    """``kind``: dead, changed (started by somebody else), lost, hang, closed, configuration, or switch (to another
+    model)."""
 
     kind: str
     reason: str
@@ -108,7 +109,7 @@ class Verdict:
 
     @property
     def planned(self) -> bool:
-        return self.kind == "configuration"
+        return self.kind in ("configuration", "switch")
 
 
 def judge(

@@ -35,9 +35,12 @@ ALLOWED: Mapping[str, Sequence[str]] = {
     "rank-status": ("sudo", "-n", TOOL, "rank", "status"),
     "rank-stop": ("sudo", "-n", TOOL, "rank", "stop"),
     "rank-watch": ("sudo", "-n", TOOL, "rank", "watch"),
+    "switch-check": ("sudo", "-n", TOOL, "switch", "check"),
+    "switch-place": ("sudo", "-n", TOOL, "switch", "place"),
     "model": ("sudo", "-n", TOOL, "artifacts", "serve"),
     "drift": ("sudo", "-n", TOOL, "drift", "--peer"),
 }
+TOLD = ("model", "switch-check", "switch-place")  # that read what the peer says
 COMMON = ("version", "fabric-status", "rank-status", "model")  # for every node
 REFUSED = 126
 
@@ -73,6 +76,6 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stderr.write(f"Not allowed. This peer may ask for: {', '.join(allowed)}\n")
         return REFUSED
     argv = ALLOWED[asked]
-    # What it prints goes to the peer as it comes. Who reads a model asks for its files.
-    given = None if asked == "model" else subprocess.DEVNULL
+    # What it prints goes to the peer as it comes. Who reads a model asks for its files, who switches names one.
+    given = None if asked in TOLD else subprocess.DEVNULL
     return subprocess.call(list(argv), stdin=given)  # pylint: disable=ansible-bad-function

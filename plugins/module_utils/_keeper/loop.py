@@ -30,19 +30,24 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
     ray_cluster,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.at_hand import Wanted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description, Settings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import Report, UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import (
+    by_name,
     decide,
     gateway_probe,
     missing_ranks,
+    model_socket,
     progress,
     start_times,
     word,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers as keeper_peers
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.by_name import Models
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import Member, Policy, Verdict, View
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.model_socket import ModelSocket
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.prober import Prober
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import Pulse, hold
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import (
@@ -57,6 +62,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store 
 HELP = "keep the engine of this cluster running"
 GAVE_UP = 3  # exit code; the unit does not start it again then
 TICK_S = 2.0
+LOAD_TICK_S = 0.5  # somebody waits
 METRICS_S = 5.0
 SUSPECT_S = 3.0  # a probe that takes longer is a reason to look at the fabric
 RAY_S = 60.0
@@ -77,6 +83,8 @@ class Reach(Protocol):
 
     def act(self, action: str) -> str: ...
 
+    def switch(self, action: str, told: str) -> str: ...
+
 
 @dataclass
 class Parts:
@@ -95,6 +103,8 @@ class Parts:
     shutting_down: Callable[[], bool]
     busy: Callable[[], bool] = lambda: False  # requests run that a gateway has sent
     start_ray: Callable[[], str] | None = None  # starts the head's part of Ray; None without Ray
+    socket: ModelSocket | None = None  # where clients ask for models by name
+    again: Callable[[], None] = lambda: None  # begin anew, as the keeper of the model that is in place now
     sleep: Callable[[float], None] = time.sleep
     step: Callable[[], None] = lambda: None  # told that the loop goes on
     clock: Callable[[], float] = time.monotonic
@@ -128,6 +138,7 @@ class Keeper:
         self.start_wall = 0.0
         self.broke_at: float | None = None
         self.settings_before: Mapping[str, str] = {}  # with which the ranks run
+        self.socket = parts.socket or ModelSocket("")
 
     @property
     def state(self) -> State:
@@ -142,21 +153,28 @@ class Keeper:
             self._save(end="shutdown" if self.parts.shutting_down() else "stopped")
             self.parts.say("Stopped. The ranks are left as they are")
             return 0
+        finally:
+            self.socket.end()
 
     def _run(self) -> int:
         parts = self.parts
         before = parts.store.begin(parts.boot)
         self.settings_before = before.settings
+        plans = self.socket.look()
+        self.know(by_name.adopted(before.models, self.socket.model, plans, stopped=before.end == "stopped"))
         self.policy, remark = decide.resume(self.settings, before, parts.boot)
         self.start_wall = parts.wall()
         if self.policy.gave_up:
             return self.give_up(self.policy.gave_up)
         if remark:
             self.note("wedge", remark)
+            if self.models.trial:  # it may be why
+                self.go_back(remark)
             if self.policy.exhausted:
                 return self.give_up(remark)
             self.pause(self.policy.backoff(), remark)
-        anew = False
+        # Cut off before the files of the other model were in place.
+        anew = self.models.going not in ("", self.socket.model)
         gentle = True
         while True:
             self.wait_for_members()
@@ -170,7 +188,7 @@ class Keeper:
             if anew or stale or not all(member.running for member in members):
                 trouble = self.bring_up(gentle)
             trouble = trouble or self.load() or self.serve()
-            if trouble.kind == "memory":
+            if trouble.kind == "memory" and not self.models.trial:
                 return self.give_up(trouble.reason)
             watchdog = self.broken(trouble)
             if self.policy.exhausted:
@@ -190,7 +208,11 @@ class Keeper:
         # A start that fails while a node goes away says nothing about the engine.
         absent = trouble.kind == "start" and decide.missing(self.members(ping=True))
         if not trouble.planned and not absent:
-            self.policy.failed()
+            if self.models.trial:
+                reason = f"{self.models.going} does not start, so {self.models.loaded} comes back: {reason}"
+                self.go_back(reason)
+            else:
+                self.policy.failed()
         self.note("watchdog" if stopped_for else trouble.kind, reason, trouble.host)
         parts.prober.reset(paused=True)
         if not trouble.planned:
@@ -256,12 +278,14 @@ class Keeper:
 
     def wait_for_members(self) -> None:
         """For as long as it takes: a node that is off, or a cable that is out, burns no start."""
+        began = self.parts.clock()
         while True:
             absent = decide.missing(self.members(ping=True))
             if not absent:
                 return
             self.enter("waiting", "; ".join(absent))
-            self.parts.sleep(TICK_S)
+            # At first they have only just been asked.
+            self.parts.sleep(LOAD_TICK_S if self.parts.clock() - began < TOLD_S else TICK_S)
 
     def bring_up(self, gentle: bool) -> Verdict | None:
         """Stop what is there, wait for memory, start all ranks. What went wrong, or None."""
@@ -276,6 +300,9 @@ class Keeper:
             return Verdict("start", problem)
         if ran:
             self.part_ends("stop")
+        problem = self.put_in_place()
+        if problem:
+            return Verdict("start", problem)
         short = self.wait_for_memory()
         if short:
             return Verdict("memory", short)
@@ -296,7 +323,7 @@ class Keeper:
         until = self.parts.clock() + word.DRAIN_S
         while self.parts.busy() and self.parts.clock() < until:
             self.enter(word.DRAINING, f"answers that are being written may end, for at most {word.DRAIN_S:.0f} s")
-            self.parts.sleep(TICK_S)
+            self.parts.sleep(LOAD_TICK_S)
 
     def part_ends(self, name: str) -> None:
         now = self.parts.clock()
@@ -331,10 +358,13 @@ class Keeper:
         return head.act("start")
 
     def _on_all(self, nodes: Sequence[Reach], action: str) -> str:
+        return self._each(nodes, lambda node: node.act(action))
+
+    def _each(self, nodes: Sequence[Reach], act: Callable[[Reach], str]) -> str:
         if not nodes:
             return ""
         with ThreadPoolExecutor(max_workers=16) as pool:
-            problems = list(pool.map(lambda node: node.act(action), nodes))
+            problems = list(pool.map(act, nodes))
         return "; ".join(problem for problem in problems if problem)
 
     def wait_for_memory(self) -> str:
@@ -384,7 +414,7 @@ class Keeper:
             trouble = self.failed_start(members, began)
             if trouble:
                 return trouble
-            parts.sleep(TICK_S)
+            parts.sleep(LOAD_TICK_S)
         if dead:
             return dead
         self.divide_start()
@@ -461,6 +491,7 @@ class Keeper:
         """Until something is wrong."""
         parts = self.parts
         began = parts.clock()
+        self.know(by_name.arrived(self.models, parts.wall()), serves=True)
         took = f", {began - self.broke_at:.0f} s after the failure" if self.broke_at is not None else ""
         self.enter("serving", f"it serves{took}", start_since="", stable=False)
         if self.broke_at is not None:
@@ -488,7 +519,59 @@ class Keeper:
                 elif parts.prober.kind == "status":
                     detail = f"the probe is refused: {parts.prober.problem}"
             self.enter("serving", detail)
+            wanted = self.wanted()
+            if wanted:
+                return Verdict("switch", f"{wanted} is asked for")
             parts.sleep(TICK_S)
+
+    # -- models by name -----------------------------------------------------------------------------------------------
+
+    @property
+    def models(self) -> Models:
+        return self.state.models
+
+    def know(self, models: Models, serves: bool = False) -> None:
+        """Keep it, and tell it: with ``serves`` the model that is loaded answers."""
+        if models != self.models:
+            self.parts.store.write(self.parts.say, models=models)
+        self.socket.models, self.socket.serves_since = models, self.parts.wall() if serves else None
+        self.socket.tell()
+
+    def go_back(self, why: str) -> None:
+        plan = self.socket.plans.get(self.models.going, "")
+        self.know(by_name.failed(self.models, plan, why, self.parts.wall()))
+
+    def wanted(self) -> str:
+        """The model to switch to now: one that somebody waits for, and that all nodes can serve. None is stopped for
+        one that they cannot."""
+        parts, socket, now = self.parts, self.socket, self.parts.wall()
+        model = by_name.chosen(self.models, socket.look(), socket.asked, socket.serves_since or now, now)
+        problem = self.on_all_with("check", model) if model else ""
+        if problem:
+            parts.store.write(parts.say, models=by_name.marked(self.models, model, socket.plans[model], problem, now))
+            self.note("broken", f"{model} cannot be served: {problem}")
+            socket.models = self.models
+        socket.tell()
+        if not model or problem:
+            return ""
+        self.know(by_name.begun(self.models, model, now))
+        return model
+
+    def on_all_with(self, action: str, model: str) -> str:
+        """The head last: where it has the files of a model in place, all others have had them before."""
+        told = Wanted(model, self.socket.plans[model]).text
+        nodes = self.parts.nodes
+        return self._each(nodes[1:], lambda node: node.switch(action, told)) or nodes[0].switch(action, told)
+
+    def put_in_place(self) -> str:
+        """The files of the model that is to be served, on all nodes; what went wrong."""
+        model = self.models.going or self.models.loaded
+        if not self.socket.plans.get(model):
+            return ""  # there is one
+        problem = self.on_all_with("place", model)
+        if not problem and model != self.socket.model:
+            self.parts.again()
+        return problem
 
     def pause(self, wait_s: float, why: str) -> None:
         if wait_s > 0:
@@ -506,6 +589,9 @@ class Keeper:
         """``changes``: further fields of :class:`State`, which are written where phase or detail is another one."""
         self.parts.step()
         detail = strict.harmless(detail)
+        if phase != "serving":
+            self.socket.serves_since = None
+        self.socket.tell()
         if (phase, detail) == (self.state.phase, self.state.detail):
             return
         if phase != self.state.phase or phase == "starting":
@@ -564,6 +650,14 @@ def make(config: Description, pulse: Pulse, machine: Machine) -> Keeper:
     prober = Prober(lambda: pulse.noted(ask), settings.probe_interval_s)
     prober.begin()
     nodes: list[Reach] = [keeper_peers.Here(members[0].host, node), *others]
+    opened = ModelSocket(config.model, config.instance, machine)
+    opened.begin()
+
+    def again() -> None:
+        for other in others:
+            other.leave()
+        model_socket.again(machine)
+
     return Keeper(
         settings,
         Parts(
@@ -578,6 +672,8 @@ def make(config: Description, pulse: Pulse, machine: Machine) -> Keeper:
             start_ray=(lambda: _start_ray(node)) if config.backend == "ray" else None,
             explain=lambda unit, invocation: causes.explain(unit, machine.runner, invocation),
             store=store,
+            socket=opened,
+            again=again,
             unit=Names(config.instance).keeper.partition(".")[0],
             boot=engine_rank.boot_id(machine),
             sleep=lambda seconds: _sleep(seconds, pulse),

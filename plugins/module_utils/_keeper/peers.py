@@ -49,9 +49,9 @@ def ssh(host: str, word: str) -> list[str]:
     return ["ssh", "-F", SSH_CONFIG, *ALIVE, *QUIET, "-T", host, word]
 
 
-def ask(argv: Sequence[str], timeout_s: float) -> Completed:
+def ask(argv: Sequence[str], timeout_s: float, told: str = "") -> Completed:
     """What the other side prints is its own, and may have no end."""
-    return run_limited(argv, timeout_s, MAX_CHARACTERS)
+    return run_limited(argv, timeout_s, MAX_CHARACTERS, told)
 
 
 def of_all(hosts: Sequence[str], ask: Callable[[str], Said]) -> dict[str, Said]:
@@ -92,6 +92,11 @@ class Here:
             return str(exc)
         return ""
 
+    def switch(self, action: str, told: str) -> str:
+        """In a process of its own, as on the others."""
+        done = ask([paths.NODE_PROGRAM, "switch", action], ACT_S, told)
+        return "" if done.rc == 0 else f"{self.host}: {words(done.complaint)}"
+
 
 class There:
     """Another node. ``popen``, ``runner`` and the clock are replaced by tests."""
@@ -113,6 +118,7 @@ class There:
         self.report = EMPTY
         self.at: float | None = None
         self.problem = ""
+        self.process: Any = None
 
     def begin(self) -> None:
         threading.Thread(target=self.follow, name=self.host, daemon=True).start()
@@ -123,7 +129,7 @@ class There:
         while rounds is None or done < rounds:
             done += 1
             try:
-                process = opened(ssh(self.host, "rank-watch"), self.popen)
+                process = self.process = opened(ssh(self.host, "rank-watch"), self.popen)
             except OSError as exc:
                 self.problem = f"ssh: {exc.strerror}"
             else:
@@ -153,17 +159,33 @@ class There:
         if any(refused in said for refused in REFUSED):
             self.problem = f"{self.problem.rstrip('.')}. {REMEDY}"
 
+    def leave(self) -> None:
+        """End the connection; this process may be about to be another program, which knows nothing of it."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
     def latest(self) -> tuple[bool, Report, str]:
         fresh = self.at is not None and self.clock() - self.at <= FRESH_S
         silent = "" if fresh or self.at is None else "it has stopped reporting"  # None: it was just asked
         return fresh, self.report, "" if fresh else self.problem or silent
 
     def act(self, action: str) -> str:
-        done = self.runner(ssh(self.host, f"rank-{action}"), ACT_S)
+        return self._said(f"rank-{action}", self.runner(ssh(self.host, f"rank-{action}"), ACT_S))
+
+    def switch(self, action: str, told: str) -> str:
+        word = f"switch-{action}"
+        problem = self._said(word, ask(ssh(self.host, word), ACT_S, told))
+        if action == "place":  # what has been read of its ranks is of the model before
+            self.leave()
+            self.at = None
+        return problem
+
+    def _said(self, word: str, done: Completed) -> str:
         if done.rc == 0:
             return ""
         if done.rc == TIMED_OUT:
-            return f"{self.host}: no answer to rank-{action} within {ACT_S:.0f} s"
+            return f"{self.host}: no answer to {word} within {ACT_S:.0f} s"
         return f"{self.host}: {words(done.complaint)}"
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import ProbeError
 
-HASTY_S = 2.0  # between two questions while it loads
+HASTY_S = 0.5  # between two questions while it loads: a closed port costs nothing
 RETRY_S = 5.0  # until the next one, after one that failed
 GATEWAY_S = 2 * RETRY_S  # how long the gateway may fail before it is said: it is reloaded now and then
 

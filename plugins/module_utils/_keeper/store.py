@@ -22,6 +22,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import word
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.by_name import Models
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import drop_state, write_state
 
 SCHEMA_VERSION = 1
@@ -115,6 +116,7 @@ class State:
     failures: int = 0
     start_limit: int = 0
     stopped: Optional[Stop] = None
+    models: Models = field(default_factory=Models)
     history: tuple[Entry, ...] = ()  # oldest first
     schema: int = SCHEMA_VERSION
 
@@ -192,7 +194,7 @@ class Store:
     def begin(self, boot: str) -> State:
         """What the keeper before has left; its history goes on."""
         before = self.read()
-        self.state = State(boot=boot, pid=os.getpid(), history=before.history)
+        self.state = State(boot=boot, pid=os.getpid(), models=before.models, history=before.history)
         return before
 
     def write(self, say: Say, **changes: Any) -> None:

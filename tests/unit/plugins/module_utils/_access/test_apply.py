@@ -410,10 +410,12 @@ def test_a_peer_gets_nothing_that_is_not_on_the_list(asked: str, monkeypatch: py
 def test_a_peer_gets_what_is_on_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[Any] = []
     monkeypatch.setattr(forced_command.subprocess, "call", lambda argv, stdin: called.append((argv, stdin)) or 0)
-    assert say("drop-caches", "spark1 --head", monkeypatch) == say("model", "spark3", monkeypatch) == 0
+    for asked, key in (("drop-caches", "spark1 --head"), ("model", "spark3"), ("switch-place", "spark1 --head")):
+        assert say(asked, key, monkeypatch) == 0
     assert called == [
         (["sudo", "-n", TOOL, "drop-caches"], forced_command.subprocess.DEVNULL),
         (["sudo", "-n", TOOL, "artifacts", "serve"], None),  # who reads a model asks for its files
+        (["sudo", "-n", TOOL, "switch", "place"], None),  # who switches names a model
     ]
     assert (
         f"p ALL=(root) NOPASSWD: {TOOL} fabric-status, {TOOL} drop-caches, {TOOL} logs --peer follow, "

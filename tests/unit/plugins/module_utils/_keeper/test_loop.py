@@ -524,14 +524,14 @@ def test_how_far_a_load_is(cluster):
         cluster.plan[float(second)] = lambda figures=reading: cluster.worker.figures.update(figures)
     details = {}
     for second in (30, 40, 90):
-        cluster.plan[second + 0.5] = lambda: details.update({int(cluster.now): cluster.store.read()})
+        cluster.plan[second + 0.5] = lambda second=second: details.update({second: cluster.store.read()})
     cluster.keep(until=130)
     texts = [state.detail.split(";")[0] for state in details.values()]
     assert re.fullmatch(r"spark2 read 2\d.\d of 62.3 GB, 1.\d GB/s, \d\d s left", texts[0])
     assert texts[1].startswith("spark2 read 3")
     assert texts[2].endswith(" of 62.3 GB, warms up")
-    assert details[41].progress[0].weights == 58 * gib
-    assert details[41].since == details[31].since
+    assert details[40].progress[0].weights == 58 * gib
+    assert details[40].since == details[30].since
     assert [text[:10] for text in cluster.said if "s: spark2 " in text] == ["loading fo"]
     reason = cluster.store.read().history[0].reason
     assert reason.startswith(

@@ -1,0 +1,170 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Where asked for a model reach the keeper."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import at_hand
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.at_hand import AtHand
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import by_name, model_socket
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.by_name import Broken, Models
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.model_socket import ModelSocket
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    (tmp_path / "run/sparkmatrix").mkdir(parents=True)
+    monkeypatch.setattr(model_socket, "allowed", lambda _connection: True)
+    made = ModelSocket("one", machine=Machine(str(tmp_path), now=lambda: 1000.0))
+    made.models = Models("one", took={"two": 50.0}, broken={"three": Broken("p", 990.0, "no weights")})
+    made.plans = dict.fromkeys(("one", "two", "three"), "p")
+    made.serves_since = 100.0
+    return made
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b'{"model": "one"}',
+        b"one\n",
+        b"[]\n",
+        b'{"model": 1}\n',
+        b'{"model": "a b"}\n',
+        b'{"model": "one", "key": "x"}\n',
+        b'{"model": "' + b"a" * model_socket.MAX_BYTES + b'"}\n',
+    ],
+)
+def test_a_question_names_one_model_and_nothing_else(line):
+    with pytest.raises(SparkError, match="no question for a model"):
+        model_socket.question(line)
+    assert model_socket.question(b'{"model": "Org/one"}\n').model == "Org/one"
+
+
+def ask(place, text):
+    with socket.socket(socket.AF_UNIX) as way:
+        way.settimeout(5)
+        way.connect(place)
+        way.sendall(text)
+        return way.makefile().read()
+
+
+def test_over_the_socket(here, tmp_path):
+    (tmp_path / "run/sparkmatrix/models.sock").write_text("what a keeper before has left")
+    here.plans, known = {}, here.plans
+    here.look = lambda: here.__dict__.update(plans=known)
+    here.begin()
+    place = str(tmp_path / "run/sparkmatrix/models.sock")
+    assert json.loads(ask(place, b'{"model": "one"}\n')) == {"state": "serving", "seconds": 0.0}
+    assert json.loads(ask(place, b'{"model": "two"}\n')) == {"state": "queued", "seconds": 50.0}
+    assert json.loads(ask(place, b'{"model": "three"}\n')) == {"state": "broken", "seconds": None}
+    assert json.loads(ask(place, b'{"model": "four"}\n')) == {"state": "unknown", "seconds": None}
+    assert "no question" in json.loads(ask(place, b"x\n"))["error"]
+    with pytest.raises(ConnectionError):  # too long to be read
+        ask(place, b"x" * 5000)
+    assert set(here.asked) == {"one", "two", "three"}
+    with socket.socket(socket.AF_UNIX) as silent:  # whoever says nothing keeps nobody waiting for long
+        silent.connect(place)
+        assert json.loads(ask(place, b'{"model": "one"}\n'))["state"] == "serving"
+
+
+def test_who_may_ask_is_told_by_the_kernel(monkeypatch):
+    ours, theirs = socket.socketpair(socket.AF_UNIX)
+    with ours, theirs:
+        assert model_socket.allowed(ours) == (os.getuid() == 0)
+        told = model_socket._CREDENTIALS.pack(1, 990, 991)
+
+        class Connection:
+            def getsockopt(self, *_asked):
+                return told
+
+        assert not model_socket.allowed(Connection())
+        monkeypatch.setattr(model_socket.grp, "getgrnam", lambda _name: type("Group", (), {"gr_gid": 991}))
+        assert model_socket.allowed(Connection())
+
+
+def test_a_request_lasts_as_long_as_somebody_repeats_it(here):
+    here.ask_for("two")
+    here.machine.now = lambda: 1000.0 + by_name.ASKED_S
+    here.ask_for("two")
+    assert here.asked["two"] == by_name.Asked(1000.0, 1000.0 + by_name.ASKED_S)
+    here.machine.now = lambda: 1001.0 + 2 * by_name.ASKED_S
+    here.ask_for("two")
+    assert here.asked["two"].first == 1001.0 + 2 * by_name.ASKED_S
+    here.ask_for("nobody's")
+    assert set(here.asked) == {"two"}
+
+
+def test_the_list_of_models_is_a_file_for_everybody(here, tmp_path):
+    here.tell()
+    place = tmp_path / "run/sparkmatrix/models.json"
+    assert place.stat().st_mode & 0o777 == 0o644
+    told = json.loads(place.read_text())
+    assert told["object"] == "list"
+    assert [(one["id"], one["object"], one["state"], one["seconds"]) for one in told["data"]] == [
+        ("one", "model", "serving", 0.0),
+        ("two", "model", "absent", 50.0),
+        ("three", "model", "broken", None),
+    ]
+    assert "no weights" not in place.read_text()  # what a journal says is not for clients
+    before = place.stat().st_ino
+    here.tell()
+    assert place.stat().st_ino == before
+    here.end()
+    here.end()
+    assert not list(place.parent.iterdir())
+
+
+def test_what_a_run_has_changed_is_seen(here, monkeypatch):
+    found = {"one": AtHand("one", "p", {}), "two": AtHand("two", "p", {})}
+    asked = []
+    monkeypatch.setattr(at_hand, "listed", lambda _machine: asked.append(1) or found)
+    changed = [5, 5, 6, 6, 0]
+    monkeypatch.setattr(Machine, "changed", lambda *_asked: changed.pop(0))
+    assert here.look() == here.look() == {"one": "p", "two": "p"}
+    del found["two"]
+    assert here.look() == {"one": "p"}
+    del found["one"]
+    assert here.look() == {"one": "p"}
+    assert here.look() == {"one": ""}
+    assert len(asked) == 2
+
+
+def test_without_models_by_name_there_is_one(here):
+    here.plans = {}
+    assert here.look() == {"one": ""}
+    assert here.shown("one").state == by_name.SERVING
+
+
+PROGRAM = """
+import os, sys
+sys.path.insert(0, {path!r})
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import model_socket
+if os.environ.get("SPARKMATRIX_CONFIG_HASH") == "old":
+    model_socket.again(Machine({root!r}))
+print(os.getpid() == int(os.environ["PARENT"]) or os.environ["SPARKMATRIX_CONFIG_HASH"], sys.argv[1:])
+"""
+
+
+def test_it_becomes_the_keeper_of_the_other_model(tmp_path):
+    """The same process, so systemd sees no end; and a run sees with which configuration it goes on."""
+    unit = tmp_path / "etc/systemd/system/sparkmatrix-keeper.service"
+    unit.parent.mkdir(parents=True)
+    unit.write_text("[Service]\nEnvironment=SPARKMATRIX_CONFIG_HASH=new\n")
+    root = model_socket.__file__.partition("/ansible_collections/")[0]
+    program = tmp_path / "keeper.py"
+    program.write_text(PROGRAM.format(path=root, root=str(tmp_path)))
+    environment = {**os.environ, "SPARKMATRIX_CONFIG_HASH": "old", "PARENT": "0"}
+    words = [sys.executable, str(program), "keep", "--config", "x"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "new ['keep', '--config', 'x']", done.stderr
