@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
 
-"""From "another model, please" to its first token: ``upgrade.yml`` between two models on one simulated Spark.
+"""From "another model, please" to its first token: two models on one simulated Spark, by ``upgrade.yml`` and by name.
 
 Usage: bench_switch.py [--only STEP[,STEP]] [--beside ID] [--keep]
 
@@ -25,9 +25,10 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/lab"))
+sys.path[:0] = [str(ROOT / "tests/lab"), str(ROOT / "tests/scenarios")]
 import cluster
 from cluster import LabError
+from test_by_name import ASK
 
 HEAD = "spark1"
 MODELS = "/opt/sparkmatrix/models"
@@ -59,6 +60,7 @@ class Bench:
     def play(self, name: str, playbook: str, recipe: str) -> cluster.Run:
         paths = [str(self.recipes()), str(ROOT / "tests/lab/recipes")]
         settings = {"engine_recipe": recipe, "engine_recipe_paths": paths, "engine_ready_timeout_s": READY_S}
+        settings["engine_models"] = [name for name in NAMES if name != recipe]
         said = json.dumps({**settings, "fabric_bandwidth_test": "never"})
         overlay = str((self.state / "overlay").relative_to(ROOT))
         found = cluster.play(
@@ -79,9 +81,9 @@ class Bench:
             (folder / f"{name}.yml").write_text(text)
         return folder
 
-    def node(self, command: str) -> str:
+    def node(self, command: str, told: str = "") -> str:
         words = ["ssh", "-F", str(self.state / "ssh_config"), HEAD, f"sudo {command}"]
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        done = subprocess.run(words, input=told, capture_output=True, text=True, check=False)
         if done.returncode:
             raise LabError(f"{command}: {done.stdout}{done.stderr}")
         return done.stdout
@@ -91,6 +93,16 @@ class Bench:
         run = self.play(f"bench-switch-{step}", playbook, recipe)
         kept = json.loads(self.node("cat /var/lib/sparkmatrix/keeper/state.json"))
         return {**cluster.parts_of_start(kept, began), "ended": round(run.seconds, 1)}
+
+    def named(self, model: str) -> dict[str, Any]:
+        """Asked for by its name, by a client that waits."""
+        time.sleep(10)  # so that the other one has no requests
+        began = time.time()
+        found = json.loads(self.node(f"python3 - {model} {READY_S}", ASK))
+        if found["found"] != "answered":
+            raise LabError(str(found))
+        kept = json.loads(self.node("cat /var/lib/sparkmatrix/keeper/state.json"))
+        return {**cluster.parts_of_start(kept, began), "answered": found["seconds"], "took": kept["models"]["took"]}
 
 
 def first(here: Bench) -> dict[str, Any]:
@@ -114,7 +126,17 @@ def again(here: Bench) -> dict[str, Any]:
     return here.switch("again", NAMES[1])
 
 
-STEPS = {step.__name__: step for step in (first, other, back, again)}
+def named_back(here: Bench) -> dict[str, Any]:
+    """back to the one by its name, without Ansible"""
+    return here.named(NAMES[0])
+
+
+def named_again(here: Bench) -> dict[str, Any]:
+    """to the other once more, likewise"""
+    return here.named(NAMES[1])
+
+
+STEPS = {step.__name__: step for step in (first, other, back, again, named_back, named_again)}
 
 
 def main() -> int:

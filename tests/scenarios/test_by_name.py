@@ -1,0 +1,241 @@
+#!/usr/bin/env python3
+# Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Two models that take each other's place on two simulated Sparks, and a third one that does not start.
+
+Usage: test_by_name.py [--only STEP[,STEP]] [--beside ID] [--keep]
+
+vLLM on CPUs with a tiny model under several names. Who asks is a program on the head, which waits as the relay of the
+gateway does: it asks the keeper once for each request, and again until the model serves. Prints one JSON line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import random
+import sys
+import time
+from typing import Any
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
+
+import cluster
+from cluster import LabError
+from test_staying_up import BROKEN, HEAD, MODELS, Cluster
+
+ONE, OTHER, THIRD = "tiny-llama", "other", "third"
+OTHERS = [
+    {"recipe": "tiny-llama-cpu", "served_model_name": OTHER, "context": 128},
+    {"recipe": "tiny-llama-cpu", "served_model_name": THIRD, "model_path": f"{MODELS}/broken"},
+]
+MODELS_BY_NAME = ("-e", json.dumps({"engine_models": OTHERS}), "-e", "fabric_bandwidth_test=never")
+SWITCH_S = 300.0
+REQUESTS, STREAMS = 1000, 64
+# On the head, as root. ``state`` asks the keeper; ``answer`` waits until the model serves and asks it.
+CLIENT = """
+import concurrent.futures, http.client, json, re, socket, sys, time
+key = re.search(r'"(.+)"', open('/etc/sparkmatrix/engine-key.env').read())[1]
+head = {'Authorization': 'Bearer ' + key, 'Content-Type': 'application/json'}
+def state(model):
+    with socket.socket(socket.AF_UNIX) as way:
+        way.settimeout(10)
+        way.connect('/run/sparkmatrix/models.sock')
+        way.sendall(json.dumps({'model': model}).encode() + b'\\n')
+        return json.loads(way.makefile().readline())
+def once(model):
+    way = http.client.HTTPConnection('127.0.0.1', 8000, timeout=120)
+    body = {'model': model, 'messages': [{'role': 'user', 'content': 'fox'}], 'max_tokens': 4, 'temperature': 0}
+    way.request('POST', '/v1/chat/completions', json.dumps(body), head)
+    answer = way.getresponse()
+    return answer.status, json.loads(answer.read())
+def answer(model, seconds):
+    end, again = time.time() + seconds, 0
+    while time.time() < end:
+        try:
+            told = state(model)['state']
+            if told in ('broken', 'unknown'):
+                return told, again
+            if told == 'serving':
+                status, said = once(model)
+                if status == 200 and said['model'] == model and said['usage']['completion_tokens'] == 4:
+                    return 'answered', again
+                if status not in (404, 503):
+                    return f'{status} {said}', again
+        except (OSError, ValueError, http.client.HTTPException):
+            pass
+        again += 1
+        time.sleep(1)
+    return 'no answer in time', again
+"""
+ASK = f"""{CLIENT}
+began = time.time()
+found, _again = answer(sys.argv[1], float(sys.argv[2]))
+print(json.dumps({{'found': found, 'seconds': round(time.time() - began, 1)}}))
+"""
+MIXED = f"""{CLIENT}
+import random
+chance = random.Random(1)
+asked = [chance.choice(sys.argv[3:]) for _number in range(int(sys.argv[1]))]
+def one(model):
+    began = time.time()
+    return (*answer(model, 900), time.time() - began)
+with concurrent.futures.ThreadPoolExecutor(int(sys.argv[2])) as pool:
+    done = list(pool.map(one, asked))
+waits = sorted(seconds for _found, _again, seconds in done)
+wrong = [found for found, _again, _seconds in done if found != 'answered']
+print(json.dumps({{'answered': len(done) - len(wrong), 'wrong': wrong[:5], 'longest_s': round(waits[-1], 1),
+                  'median_s': round(waits[len(waits) // 2], 1)}}))
+"""
+
+
+def program(here: Cluster, text: str, *words: str) -> dict[str, Any]:
+    said = here.node(HEAD, f"sudo python3 - {' '.join(words)}", data=text.encode())
+    found: dict[str, Any] = json.loads(said.splitlines()[-1])
+    return found
+
+
+def ask(here: Cluster, model: str, expected: str = "answered", seconds: float = SWITCH_S) -> float:
+    found = program(here, ASK, model, str(seconds))
+    if found["found"] != expected:
+        raise LabError(f"{model}: {found} instead of {expected}: {json.dumps(here.status())[-1500:]}")
+    return float(found["seconds"])
+
+
+def told(here: Cluster) -> dict[str, dict[str, Any]]:
+    listed = json.loads(here.node(HEAD, "cat /run/sparkmatrix/models.json"))
+    return {one["id"]: one for one in listed["data"]}
+
+
+def kept(here: Cluster) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(here.node(HEAD, "sudo cat /var/lib/sparkmatrix/keeper/state.json"))
+    return found
+
+
+def parts(here: Cluster) -> dict[str, float]:
+    """Where the time of the last start went, and what the switch took in all."""
+    state = kept(here)
+    return {**state["start_parts"], "switch": state["models"]["took"].get(state["models"]["loaded"], 0.0)}
+
+
+def allow_more(here: Cluster) -> None:
+    """The budget of an hour is not what is tested here."""
+    place = "/var/lib/sparkmatrix/keeper/state.json"
+    change = f"import json; p={place!r}; v=json.load(open(p)); v['models'].update(switches=[], broken={{}})"
+    here.node(HEAD, "sudo systemctl stop sparkmatrix-keeper")
+    here.node(HEAD, "sudo python3 -", data=f"{change}; json.dump(v, open(p, 'w'))\n".encode())
+    here.node(HEAD, "sudo systemctl start sparkmatrix-keeper")
+    here.wait("serving", SWITCH_S, lambda status: status["serving"])
+
+
+def site(here: Cluster) -> dict[str, Any]:
+    """The plans of all three are made, and their files lie on both nodes."""
+    for host in here.launch.hosts:
+        here.node(host, "sudo python3 -", data=BROKEN.encode())
+    run = here.site("by-name", "site.yml", *MODELS_BY_NAME)
+    for host in here.launch.hosts:
+        files = here.node(host, "stat -c '%U %a' /etc/sparkmatrix/models/*").split("\n")
+        if files[:-1] != ["root 644"] * 3:
+            raise LabError(f"{host}: files of models: {files}")
+    found = told(here)
+    states = {model: one["state"] for model, one in found.items()}
+    if states != {ONE: "serving", OTHER: "absent", THIRD: "absent"}:
+        raise LabError(f"{found}")
+    return {"seconds": round(run.seconds), "answer_s": ask(here, ONE)}
+
+
+def again(here: Cluster) -> dict[str, Any]:
+    """A run that changes nothing changes nothing."""
+    run = here.site("by-name-again", "site.yml", *MODELS_BY_NAME)
+    if run.changed:
+        raise LabError(f"the second run changed {run.stats.get('changed_tasks')}")
+    return {"seconds": round(run.seconds)}
+
+
+def switched(here: Cluster) -> dict[str, Any]:
+    """To the other and back, several times."""
+    found = []
+    for model in (OTHER, ONE, OTHER, ONE):
+        seconds = ask(here, model)
+        found.append({"model": model, "asked_s": seconds, **parts(here)})
+    return {"switches": found, "told": told(here)[OTHER]["seconds"]}
+
+
+def third(here: Cluster) -> dict[str, Any]:
+    """The third does not start: the one before answers again, and it is told why."""
+    began = time.monotonic()
+    ask(here, THIRD, "broken")
+    back = ask(here, ONE)
+    seconds = time.monotonic() - began
+    state, why = kept(here), kept(here)["models"]["broken"][THIRD]["why"]
+    if told(here)[THIRD]["state"] != "broken" or "does not start" not in why:
+        raise LabError(f"{told(here)}: {why}")
+    if state["failures"]:
+        raise LabError("it counts as a failure of the one that serves")
+    return {"seconds": round(seconds), "back_s": back, "why": why[:200]}
+
+
+def killed(here: Cluster) -> dict[str, Any]:
+    """SIGKILL to the keeper at any moment of a switch: it is ended nevertheless."""
+    chance, found = random.Random(37), []
+    here.node(HEAD, "sudo python3 -c 'pass'")
+    for number in range(6):
+        allow_more(here)
+        model = OTHER if number % 2 == 0 else ONE
+        wait = round(chance.uniform(0, 16), 1)
+        kill = f"(sleep {wait}; sudo systemctl kill --signal=SIGKILL sparkmatrix-keeper) >/dev/null 2>&1 &"
+        here.node(HEAD, f"nohup sh -c '{kill}' >/dev/null 2>&1")
+        seconds = ask(here, model)
+        time.sleep(max(0.0, wait - seconds) + 1)
+        found.append({"killed_after_s": wait, "answers": model, "asked_s": seconds, "then_s": ask(here, model)})
+        for host in here.launch.hosts:
+            place = json.loads(here.node(host, "sudo cat /etc/sparkmatrix/engine.json"))["model"]
+            if place != model:
+                raise LabError(f"{host} has the files of {place}")
+    return {"kills": found}
+
+
+def mixed(here: Cluster) -> dict[str, Any]:
+    """Requests for both at once: all are answered."""
+    allow_more(here)
+    began, before = time.monotonic(), len(kept(here)["models"]["switches"])
+    found = program(here, MIXED, str(REQUESTS), str(STREAMS), ONE, OTHER)
+    if found["answered"] != REQUESTS:
+        raise LabError(f"{found}")
+    switches = len(kept(here)["models"]["switches"]) - before
+    return {**found, "seconds": round(time.monotonic() - began), "switches": switches}
+
+
+def back(here: Cluster) -> dict[str, Any]:
+    """A run loads the first one again."""
+    ask(here, OTHER)
+    run = here.site("by-name-back", "site.yml", *MODELS_BY_NAME)
+    if told(here)[ONE]["state"] != "serving":
+        raise LabError(f"{told(here)}")
+    return {"seconds": round(run.seconds)}
+
+
+def gone(here: Cluster) -> dict[str, Any]:
+    """Undo from the other model: nothing is left."""
+    ask(here, OTHER)
+    run = here.site("by-name-gone", "reset.yml", "--tags", "gateway,engine,ray")
+    for host in here.launch.hosts:
+        left = here.node(host, "ls -d /etc/sparkmatrix/engine* /etc/sparkmatrix/models 2>/dev/null; true").split()
+        if left:
+            raise LabError(f"{host}: {left}")
+    return {"seconds": round(run.seconds)}
+
+
+STEPS = {step.__name__: step for step in (site, again, switched, third, killed, mixed, back, gone)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    cluster.step_options(parser, STEPS)
+    chosen = parser.parse_args()
+    return cluster.run_steps("by_name", Cluster(chosen.beside, "native"), STEPS, chosen)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
