@@ -110,7 +110,12 @@ def carried() -> None:
     )
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall import port_filter  # noqa: F401
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import apply as gateway  # noqa: F401
-    from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import units, verify, wait  # noqa: F401
+    from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import (  # noqa: F401
+        golden_check,
+        units,
+        verify,
+        wait,
+    )
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import packages, secret  # noqa: F401
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._nccl import run  # noqa: F401
     from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os import stabilization, update  # noqa: F401

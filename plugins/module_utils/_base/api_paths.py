@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 MODELS = "/v1/models"
+COMPLETIONS = "/v1/completions"  # of texts that go through no chat template
 MESSAGES = "/v1/messages"  # Anthropic's
 RESPONSES = "/v1/responses"  # OpenAI's second one, whose events have names
 # A recipe's task by path; the first of a task is where it is probed.
 TASKS: Mapping[str, str] = {
     "/v1/chat/completions": "generate",
-    "/v1/completions": "generate",
+    COMPLETIONS: "generate",
     "/v1/embeddings": "embed",
     "/v1/rerank": "rank",
     "/v1/score": "rank",

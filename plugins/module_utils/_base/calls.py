@@ -60,6 +60,7 @@ CALLS: Mapping[str, str] = {
     "rdma_rates": "_fabric.bandwidth:rates",
     "rdma_traffic": "_fabric.traffic:traffic",
     "port_filter": "_firewall.port_filter:ensure",
+    "golden": "_keeper.golden_check:compare",
     "reach": "_preflight.reach:look",
     "serving_bench": "_bench.serving:measure",
     "smoke": "_engine.smoke:ask",

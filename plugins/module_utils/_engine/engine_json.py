@@ -86,6 +86,9 @@ class Description:
     load_format: str = ""  # how they are to be read; empty: the engine's own way
     load_gb_per_s: float = 0.0  # that others have measured so, of one machine's weights; 0: unknown
     model_directory: str = ""
+    revision: str = ""
+    numbers: str = ""  # a hash over what changes the numbers of its answers
+    pace: str = ""  # the same of their speed; empty where that says nothing
     settings: Mapping[str, str] = field(default_factory=dict)  # as a user knows them, to say what has changed
     ray: Ray = field(default_factory=Ray)
     keeper: Settings = field(default_factory=Settings)

@@ -79,9 +79,13 @@ def ask(request: Request, _check: bool) -> Smoked:
 
 
 def run(
-    target: Target, context: int = 0, timeout_s: float = 60.0, clock: Callable[[], float] = time.monotonic
+    target: Target,
+    context: int = 0,
+    timeout_s: float = 60.0,
+    clock: Callable[[], float] = time.monotonic,
+    kinds: Sequence[str] = (),
 ) -> list[Tried]:
-    """``context``: tokens of the longest request, 0 where nobody knows."""
+    """``context``: tokens of the longest request, 0 where nobody knows. ``kinds``: no others; empty: all."""
     words = min(LONGEST, context // 16) if context else LONGEST // 10  # a tokenizer of bytes makes four tokens of one
     tokens = min(TOKENS, context // 4) if context else TOKENS
     requests: dict[str, Callable[[], tuple[str, str]]] = {
@@ -93,7 +97,7 @@ def run(
         "embedding": lambda: _asked(target, timeout_s),
         "rerank": lambda: _asked(target, timeout_s),
     }
-    return [_tried(kind, requests[kind], clock) for kind in KINDS[target.task]]
+    return [_tried(kind, requests[kind], clock) for kind in KINDS[target.task] if not kinds or kind in kinds]
 
 
 def _tried(kind: str, request: Callable[[], tuple[str, str]], clock: Callable[[], float]) -> Tried:

@@ -2,8 +2,8 @@
 
 """What the keeper leaves for the next one and for people: one document with its state and why it restarted the engine.
 
-The keeper writes it while it runs; a run that has stopped the keeper adds who did. What was verified last lies beside
-it, since a run writes that while the keeper runs.
+The keeper writes it while it runs; a run that has stopped the keeper adds who did. What was verified last, and golden
+answers, lie beside it, since a run writes them while the keeper runs.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any, Optional
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.golden import Difference, Record
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import word
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.by_name import Models
@@ -28,9 +29,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files
 SCHEMA_VERSION = 1
 STATE = "state.json"
 VERIFIED = "verified.json"
+GOLDEN = "golden.json"
 EARLIER = ("history.json", "stopped.json")  # of earlier releases, which had more files
 MAX_ENTRIES = 50
 STOPS = "stop.yml"  # by which somebody wants no engine; others bring it back
+MAX_GOLDEN = MAX_TRIED = 8  # models that take turns, some 8 kB each
 GATEWAY = "gateway"  # an event of the gateway, not the engine
 
 Say = Callable[[str], object]
@@ -83,6 +86,22 @@ class Verified:
 
 
 @dataclass(frozen=True)
+class Before:
+    """What has served by the plan before: ``config`` is that of the engine then."""
+
+    plan: str
+    config: str
+
+
+@dataclass(frozen=True)
+class Golden:
+    """What served when it was last good, of each model the last one; the newest is the last."""
+
+    records: tuple[Record, ...] = ()
+    schema: int = SCHEMA_VERSION
+
+
+@dataclass(frozen=True)
 class Progress:
     """How far the load of one node is, in bytes."""
 
@@ -117,6 +136,9 @@ class State:
     start_limit: int = 0
     stopped: Optional[Stop] = None
     models: Models = field(default_factory=Models)
+    tried: tuple[str, ...] = ()  # configurations that have passed their trial, the newest last
+    against: tuple[Difference, ...] = ()  # what the last trial has found
+    back: Optional[Before] = None  # what served before has to come back, on all nodes
     history: tuple[Entry, ...] = ()  # oldest first
     schema: int = SCHEMA_VERSION
 
@@ -170,7 +192,22 @@ class Store:
         except (OSError, TypeError, ValueError, SparkError):
             return None
 
+    def golden(self, weights: str) -> Record | None:
+        """Of these weights, else the newest of others. None where there is none, or one of another release."""
+        kept = self._golden().records
+        return next((one for one in reversed(kept) if one.weights == weights), kept[-1] if kept else None)
+
+    def _golden(self) -> Golden:
+        try:
+            return document.load(Golden, json_text.read(self._path(GOLDEN).read_bytes()))
+        except (OSError, TypeError, ValueError, SparkError):
+            return Golden()
+
     # -- for runs
+
+    def keep_golden(self, record: Record) -> None:
+        others = [one for one in self._golden().records if one.weights != record.weights]
+        self._write(GOLDEN, Golden((*others[1 - MAX_GOLDEN :], record)))
 
     def verify(self, verified: Verified) -> None:
         self._write(VERIFIED, verified)
@@ -183,7 +220,7 @@ class Store:
 
     def forget(self) -> bool:
         """Remove what is kept; False where there is nothing."""
-        there = [name for name in (STATE, VERIFIED, *EARLIER) if self._path(name).exists()]
+        there = [name for name in (STATE, VERIFIED, GOLDEN, *EARLIER) if self._path(name).exists()]
         for name in there:
             drop_state(f"{self.directory}/{name}", root=self.root)
         word.forget(self.instance, self.root)
@@ -191,10 +228,16 @@ class Store:
 
     # -- for the keeper
 
+    def tried(self, config: str, say: Say, first: bool = False) -> None:
+        """It has passed its trial. ``first``: as one of old, which is nothing to go back to."""
+        others = [one for one in self.state.tried if one != config][1 - MAX_TRIED :]
+        self.write(say, tried=(config, *others) if first else (*others, config))
+
     def begin(self, boot: str) -> State:
         """What the keeper before has left; its history goes on."""
         before = self.read()
-        self.state = State(boot=boot, pid=os.getpid(), models=before.models, history=before.history)
+        going_on = {name: getattr(before, name) for name in ("models", "history", "tried", "back")}
+        self.state = State(boot=boot, pid=os.getpid(), **going_on)
         return before
 
     def write(self, say: Say, **changes: Any) -> None:
@@ -232,6 +275,6 @@ class Store:
     def _path(self, name: str) -> Path:
         return Path(self.root) / self.directory.lstrip("/") / name
 
-    def _write(self, name: str, value: State | Verified) -> None:
+    def _write(self, name: str, value: State | Verified | Golden) -> None:
         text = json.dumps(document.plain(value), indent=1) + "\n"
         write_state(f"{self.directory}/{name}", text.encode(), root=self.root)

@@ -76,6 +76,39 @@ ANSWERS = (
         "docs/recipes.md",
     ),
     Rule(
+        "numbers_differ",
+        "The model computes something else than when it was last good",
+        "The same weights with the same settings gave other log probabilities, by more than kernels, batches and tensor"
+        " parallelism change them. Weights differ on a node, a kernel of the new version is wrong, or memory or a cable"
+        " changes numbers",
+        "Serve what was good: run playbooks/rollback.yml. Then compare the model on all nodes: ansible-playbook"
+        " site.yml --tags artifacts. Where you replaced weights in their directory yourself: on the head, sudo rm"
+        " /var/lib/sparkmatrix/keeper/golden.json, and the keeper keeps a new answer",
+        "Serve with the same options on the version before: if the numbers are right there, the new version is wrong,"
+        " else a machine is: run playbooks/doctor.yml",
+        "docs/golden.md",
+    ),
+    Rule(
+        "template_differs",
+        "Questions are put together in another way than when it was last good",
+        "Plain texts are computed as before, and a question in a chat is not: the chat template is another one. The"
+        " model answers worse, or does not end, without any error",
+        "Compare chat-template in your engine_options, and the model's revision, with what served before; that comes"
+        " back with playbooks/rollback.yml",
+        "Ask both versions how they put a question together (vLLM: POST /tokenize with its messages)",
+        "docs/golden.md",
+    ),
+    Rule(
+        "memory_grows",
+        "A machine loses memory all the time while the service runs",
+        "It will be full in hours or days; the memory watchdog then stops the service in the middle of its work",
+        "Serve what served before: run playbooks/rollback.yml. Where something else grows on that machine, stop it:"
+        " ps aux --sort=-rss",
+        "Tell those who make the engine, with its version and options; until then restart it every night:"
+        " ansible-playbook playbooks/restart.yml",
+        "docs/golden.md",
+    ),
+    Rule(
         "requests_failed",
         "Requests got no answer under load",
         "The engine refused requests, broke off or died while it had several: its queue or its memory was too"

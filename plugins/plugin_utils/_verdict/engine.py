@@ -19,6 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.ray_cluster import Counted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.smoke import Smoked
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import traffic
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.golden_check import Compared
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.verify import Checked
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.wait import Answered
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.document import (
@@ -39,12 +40,13 @@ NOT_ASKED = Answered()
 
 @dataclass(frozen=True)
 class Asked:
-    """By host, what its tasks have returned; a host that was not asked is missing. ``answers`` and ``smoke``: in the
-    order of the heads in its plan, ``gateway`` in that of the services. ``neighbors``: by RDMA device the node at the
-    other end of its cable, empty behind a switch."""
+    """By host, what its tasks have returned; a host that was not asked is missing. ``answers``, ``smoke`` and
+    ``golden``: in the order of the heads in its plan, ``gateway`` in that of the services. ``neighbors``: by RDMA
+    device the node at the other end of its cable, empty behind a switch."""
 
     answers: Mapping[str, Sequence[Answered]] = field(default_factory=dict)
     smoke: Mapping[str, Sequence[Smoked]] = field(default_factory=dict)
+    golden: Mapping[str, Sequence[Compared]] = field(default_factory=dict)
     before: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
     after: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
     ray: Mapping[str, Counted] = field(default_factory=dict)
@@ -63,6 +65,8 @@ def judge(plans: Mapping[str, NodePlan], asked: Asked, limits: Mapping[str, Limi
                 found += _rdma(head, service, asked, limits)
         for head, tried in zip(plan.heads, asked.smoke.get(host, ())):
             found += _smoke(head, tried)
+        for head, compared in zip(plan.heads, asked.golden.get(host, ())):
+            found += _golden(head, compared)
     found += [one for host, result in asked.ray.items() for one in _ray(host, result)]
     found += _filters(asked.filters)
     for host, results in asked.gateway.items():
@@ -112,6 +116,17 @@ def _answer(head: Head, service: ServicePlan, result: Answered) -> Iterator[Verd
         said = f"{head.model}: {rate:.1f} tokens/s for one request"
         slow: dict[str, Any] = {"outcome": WARN, "cause": "below_expectation"} if rate < low else {"outcome": PASS}
         yield verdict("speed", "service", said, value=rate, limit=limit, **slow, **about)
+
+
+def _golden(head: Head, compared: Compared) -> Iterator[Verdict]:
+    for one in compared.differences:
+        found = f"{head.model}: {one.found}"
+        yield verdict("golden", "service", found, one.rule, device=head.unit)
+    if compared.numbers and not compared.differences:
+        yield passed("golden", "service", f"{head.model} answers {compared.words}", device=head.unit)
+    elif not compared.differences:
+        said = compared.words or compared.msg or "it was not asked"
+        yield unknown("golden", "service", f"{head.model} was not compared with itself: {said}", device=head.unit)
 
 
 def _smoke(head: Head, result: Smoked) -> Iterator[Verdict]:

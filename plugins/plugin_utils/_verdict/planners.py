@@ -179,6 +179,7 @@ def verify(options: Options) -> dict[str, Any]:
     asked = engine.Asked(
         answers={host: told.results for host, told in options["asked"].items()},
         smoke=options["smoke"],
+        golden=options["golden"],
         before={host: told.moved for host, told in options["before"].items()},
         after={host: told.moved for host, told in options["after"].items()},
         ray={**options["ray"], **{host: told.ray for host, told in options["asked"].items() if told.ray}},
@@ -204,6 +205,7 @@ GATHERED: dict[str, Any] = {
     "plans": _plan,
     "asked": "verify",
     "smoke": ["smoke"],
+    "golden": ["golden"],
     "before": "rdma_traffic",
     "after": "rdma_traffic",
     "ray": "ray_cluster",

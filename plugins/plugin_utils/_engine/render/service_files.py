@@ -25,10 +25,12 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
     NodePlan,
     RayPlan,
     ServicePlan,
+    fingerprint,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall import port_filter
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import WATCHDOG_S
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import HASH_VARIABLE
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot import options
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import loaders
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.registry import KINDS
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import compose as render_compose
@@ -43,6 +45,32 @@ _UNIT_TITLE = f"{_MANAGED} The last line changes with everything that needs a re
 _DOCUMENTATION = {"venv": "https://docs.vllm.ai/", "container": "https://docs.docker.com/compose/"}
 _CONTAINER_GRACE_S = 15  # that systemd waits longer than Docker
 _WORKER_GRACE_S = 5
+# Options of vLLM, SGLang and TensorRT-LLM with which the same weights give other log probabilities on purpose.
+CHANGE_NUMBERS = frozenset(
+    {
+        *(
+            "dtype",
+            "quantization",
+            "quantization-config",
+            "quantization-param-path",
+            "modelopt-quant",
+            "rl-quant-profile",
+        ),
+        *(
+            "kv-cache-dtype",
+            "kv_cache_dtype",
+            "kv-cache-dtype-skip-layers",
+            "mamba-cache-dtype",
+            "mamba-ssm-cache-dtype",
+        ),
+        *("mamba-ssm-dtype", "qsa-indexer-dtype", "prefill-kv-cache-dequant-dtype", "enable-fp32-lm-head"),
+        *("flashinfer-mxfp4-moe-precision", "enable-w4a4-mxfp4-megamoe", "enable-deepseek-v4-fp4-indexer"),
+        *("hf-overrides", "hf-config-path", "json-model-override-args", "model-class-overrides", "load-format"),
+        *("config-format", "tokenizer", "tokenizer-mode", "tokenizer-revision", "tokenizer-path", "custom_tokenizer"),
+        *("chat-template", "chat_template", "hf-chat-template-name", "default-chat-template-kwargs", "lora-modules"),
+        *("lora-paths", "lora-dtype", "logprobs-mode", "generation-config", "override-generation-config"),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -86,11 +114,10 @@ class Node:
 def node(plan: NodePlan, settings: Settings, marks: Marks) -> Node:
     files: dict[str, str] = {}
     keepers = []
-    switched = bool(plan.at_hand)
     for number, service in enumerate(plan.here):
         # Login shells get the environment of one service.
         own = replace(settings, login_environment=settings.login_environment and not number)
-        made = make(service, plan.ray, own, marks, switched)
+        made = make(service, plan.ray, own, marks)
         files.update(made.files)
         if made.keeper_hash:
             names = service.names
@@ -102,17 +129,17 @@ def node(plan: NodePlan, settings: Settings, marks: Marks) -> Node:
                     "nodes": service.nodes,
                 }
             )
-    for service in plan.all if switched else ():
-        own_files = make(service, plan.ray, settings, marks, switched).files
-        needs = service.image if service.contained else service.engine.command.words[0]
+    for service in plan.all if plan.at_hand else ():
+        own_files = make(service, plan.ray, settings, marks).files
+        needs = at_hand.needed(service)
         one = AtHand(service.engine.served_model_name, plan.identity, own_files, service.models, needs)
         files[at_hand.path(one.model)] = one.text
     directory = f"{paths.UNITS}/"
     return Node(files, [path[len(directory) :] for path in files if path.startswith(directory)], keepers)
 
 
-def make(service: ServicePlan, ray: RayPlan, settings: Settings, marks: Marks, switched: bool = False) -> Made:
-    """``ray``: the node's own. ``switched``: other models may take its place, by the keeper."""
+def make(service: ServicePlan, ray: RayPlan, settings: Settings, marks: Marks) -> Made:
+    """``ray``: the node's own."""
     names = service.names
     ran = _of_rank(service, settings) if service.engine.runs_here else {}
     unit, unit_hash = "", ""
@@ -131,7 +158,7 @@ def make(service: ServicePlan, ray: RayPlan, settings: Settings, marks: Marks, s
     files = {names.description: json.dumps(description, indent=4, sort_keys=True) + "\n", **ran}
     keeper_hash = ""
     if service.is_head:
-        keeper = _keeper_unit(names, switched)
+        keeper = _keeper_unit(names)
         keeper_hash = config_hash(keeper, json.dumps(description, sort_keys=True), marks.tool)
         files[f"{paths.UNITS}/{names.keeper}"] = _with_hash(keeper, keeper_hash)
     return Made(files, description, keeper_hash)
@@ -187,6 +214,8 @@ def _description(service: ServicePlan, ray: RayPlan, settings: Settings, unit_ha
         stop_timeout_s=service.container.stop_timeout_s,
         budget_bytes=service.memory.budget,
         weights_bytes=service.memory.weights,
+        revision=service.models[0].revision if service.models else "",
+        **_marks(service),
         model_directory=engine.model if engine.model.startswith("/") else service.model_cache,
         **_loading(service),
         settings=_known(service),
@@ -204,6 +233,21 @@ def _loading(service: ServicePlan) -> dict[str, Any]:
     load_format = next((value for name, value in zip(words, words[1:]) if name == f"--{option}"), "")
     loader, parts = loaders.of(load_format), service.parallel.tensor * service.parallel.pipeline
     return {"load_format": load_format, "load_gb_per_s": loader.gb_per_s / (1 if loader.divided else max(1, parts))}
+
+
+def _marks(service: ServicePlan) -> dict[str, Any]:
+    """What golden answers are told apart by: the same numbers, the same speed. Neither names version or image: an
+    update of these is what is compared. Of a command that nobody knows every word may change both."""
+    given = options.planned(service.engine.command.options)
+    numbers: Any = {name: value for name, value in given.items() if name in CHANGE_NUMBERS}
+    if KINDS[service.engine.name].opaque:
+        numbers = service.engine.command.words
+    models = sorted((model.name, model.revision) for model in service.models)
+    made = {"numbers": fingerprint(service.engine.model, models, numbers, service.engine.files)}
+    if service.memory.device == "gpu":  # a processor is everybody's
+        hosts = [member.host for member in service.members if member.ranks]
+        made["pace"] = fingerprint(service.engine.name, given, service.engine.files, hosts)
+    return made
 
 
 def _known(service: ServicePlan) -> dict[str, str]:
@@ -319,7 +363,7 @@ def _container_unit(service: ServicePlan, settings: Settings) -> str:
     return _UNIT_TITLE + strict.lines(lines, names.unit)
 
 
-def _keeper_unit(names: Names, switched: bool) -> str:
+def _keeper_unit(names: Names) -> str:
     config = f" --config {names.description}" if names.instance else ""
     lines = [
         "[Unit]",
@@ -348,7 +392,6 @@ def _keeper_unit(names: Names, switched: bool) -> str:
         "OOMScoreAdjust=-900",
         "MemoryMax=1G",
         *unit_sandbox.KEEPER,
-        *(["# It puts the files of another model in place.", *unit_sandbox.SWITCHES] if switched else []),
     ]
     return _UNIT_TITLE + strict.lines(lines, names.keeper)
 

@@ -12,7 +12,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.lay
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules.table import CHECKS, RULES, SYMPTOMS
 
 # Not among the faults of fixtures/rules.txt: tests of verdicts have them.
-OF_VERDICTS = {"nccl_no_interface", "tree_on_ring", "requests_failed", "regression", "speculation_rejected"}
+OF_VERDICTS = {"nccl_no_interface", "tree_on_ring", "requests_failed", "speculation_rejected"}
 OF_DRIFT = {"not_looked_at"}
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.golden import Difference
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import Answer
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.ray_cluster import Counted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.smoke import Smoked, Tried
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.golden_check import Compared
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.wait import Answered
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._rules import limits
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._verdict import engine
@@ -26,7 +28,7 @@ def failed(message, **more):
     return Answered(failed=True, msg=message, **more)
 
 
-def judged(*, answer=None, tried=(), moved=None, ray=None, filters=None, gateway=()):
+def judged(*, answer=None, tried=(), golden=(), moved=None, ray=None, filters=None, gateway=()):
     """{(check, host): verdict}; ``moved``: MB of both halves, by host."""
     added = dict.fromkeys(PLANS, (500, 500)) if moved is None else moved
     devices = (FIRST, SECOND, "rocep1s0f1", "roceP2p1s0f1")  # the last two: of a ring
@@ -41,6 +43,7 @@ def judged(*, answer=None, tried=(), moved=None, ray=None, filters=None, gateway
     asked = engine.Asked(
         answers={"spark1": [answered() if answer is None else answer]},
         smoke={"spark1": [Smoked(tuple(tried))]},
+        golden={"spark1": golden},
         before=before,
         after=after,
         ray={"spark1": ray or Counted(True, ("10.0.0.1", "10.0.0.2"))},
@@ -122,6 +125,13 @@ MORE = {
             for kind, outcome in (("chat", "ok"), ("json", "failed"), ("tool", "not judged"), ("vision", "not offered"))
         ]
     },
+    **{
+        f"golden: {rule}": {"golden": [Compared(True, "", (Difference(rule, f"{rule} was found"),), failed=True)]}
+        for rule in ("numbers_differ", "template_differs", "smoke_failed", "regression", "memory_grows")
+    },
+    "as when it was last good": {"golden": [Compared(True, "as vllm 0.32, then")]},
+    "nothing to compare with": {"golden": [Compared(words="nothing is kept yet")]},
+    "it gave no number": {"golden": [Compared(failed=True, msg="a log probability is nan")]},
     "nothing over RDMA": {"moved": {"spark1": (0, 0), "spark2": (500, 500)}},
     "one half only": {"moved": {"spark1": (500, 0), "spark2": (500, 500)}},
     "one half of two cables": {"moved": {"spark1": (500, 500, 500, 0)}},

@@ -13,6 +13,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Container, NodePlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import BEAT_S, STALE_S, WATCHDOG_S
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables as tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import service_files as render_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render.service_files import Marks, Settings
 from engine_plans import PLAN, node_plans, with_service
@@ -246,3 +247,21 @@ def test_a_node_without_a_service():
 def test_the_key_is_a_matter_of_the_head():
     worker = plans(launch="native")["spark2"]
     assert make(worker).files == make(worker, replace(MARKS, key="other")).files
+
+
+def marks_of(recipe="qwen3-8b", **settings):
+    made = make(next(iter(node_plans(1, recipe, **settings).values()))).description
+    return made["numbers"], made["pace"]
+
+
+def test_an_update_of_version_or_image_is_compared_and_other_options_are_what_they_are():
+    """Golden answers are of the same numbers, or of the same speed, where these are the same."""
+    numbers, pace = marks_of()
+    assert marks_of(requirements=("vllm==0.32.0",)) == (numbers, pace)
+    assert marks_of(runtime="container", image="x/y:v0.33.0")[0] == numbers
+    assert marks_of(options={"kv-cache-dtype": "fp8"})[0] != numbers
+    eager = marks_of(options={"enforce-eager": True})
+    assert eager[0] == numbers and eager[1] != pace
+    newest = [tables.newest(name, "") for name in ("vllm", "sglang", "tensorrt-llm")]
+    known = {option for table in newest for option in (*table.options, *table.aliases)}
+    assert {f"--{name}" for name in render_files.CHANGE_NUMBERS} <= known
