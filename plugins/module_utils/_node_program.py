@@ -40,7 +40,7 @@ COMMANDS: Mapping[str, str] = {
     "rank": "_engine.rank",
     "relay": "_gateway.relay",
     "status": "_status.node",
-    "switch": "_engine.at_hand",
+    "switch": "_engine.switch",
     "top": "_status.top",
     "watch-memory": "_os.memory_watchdog",
 }

@@ -119,7 +119,7 @@ text("_managed/secret:parse", 'KEY="0123456789abcdefgh"\n', "0123456789abcdefgh\
 text("_managed/etc_hosts:block_of", BLOCK % "a b", owner="x")
 text("_managed/avahi:denied", BLOCK % "deny-interfaces=a,b", owner="x")
 text("_engine/report:parse", REPORT, refuses=(SparkError,))
-text("_engine/at_hand:wanted", '{"model": "org/model", "plan": "abc"}', refuses=(SparkError,))
+text("_engine/switch:wanted", '{"model": "org/model", "plan": "abc"}', refuses=(SparkError,))
 TEXTS["_engine/at_hand:parse"] = Reader(
     lambda text: here("_engine/at_hand:parse")(raw(text), at_hand.path(AT_HAND.model)), (AT_HAND.text,)
 )
@@ -332,6 +332,8 @@ in_file(
 )
 
 # -- what the keeper has kept
+STEP = here("_engine/golden:Step")("a", -0.5, {"a": -0.5})
+GOLDEN = here("_engine/golden:Record")("w", "s", "vllm on 1 node", plain=(here("_engine/golden:Said")((STEP,), 3),))
 for name, path, true in (
     (
         "look",
@@ -339,6 +341,7 @@ for name, path, true in (
         js(keeper_store.State(phase="serving", history=(Entry("t", "dead", "x"),), stopped=Stop("t", "stop.yml"))),
     ),
     ("verified", "verified", js(Verified("t", "m", "x"))),
+    ("_golden", "golden", js(keeper_store.Golden((GOLDEN,)))),
 ):
     in_file(
         f"_keeper/store:{name}",
@@ -572,6 +575,17 @@ for name in ("_json", "_vision", "_tool"):
         f"_engine/smoke:{name}",
         lambda text, name=name: answered(text, lambda: here(f"_engine/smoke:{name}")(TARGET, 1.0, 8)),
         json.dumps(MESSAGE),
+    )
+
+for name, body in (
+    ("_plain", {"tokens": ["a"], "token_logprobs": [-0.5], "top_logprobs": [{"a": -0.5}]}),
+    ("_chat", {"content": [{"token": "a", "logprob": -0.5, "top_logprobs": [{"token": "a", "logprob": -0.5}]}]}),
+):
+    arguments = (TARGET, ["a"], 1.0) if name == "_plain" else (TARGET, 1.0)
+    said(
+        f"_engine/golden:{name}",
+        lambda text, name=name, arguments=arguments: answered(text, lambda: here(f"_engine/golden:{name}")(*arguments)),
+        json.dumps({"choices": [{"index": 0, "logprobs": body}], "usage": {"prompt_tokens": 3}}),
     )
 
 # -- models and images

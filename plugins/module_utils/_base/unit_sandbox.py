@@ -55,8 +55,6 @@ KEEPER = (
     " CAP_SYS_PTRACE",
     "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
 )
-# Beside it, where the keeper changes what is served: it is root, and systemd does for it whatever a unit says anyway.
-SWITCHES = (f"ReadWritePaths=-{paths.ETC} -{paths.UNITS}",)
 # It reads /proc and talks to systemd.
 WATCHDOG = (
     *ROOT,

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Count, Flag, WordOrEmpty, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import image, taken
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import at_hand, image, taken
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import drop_state, write_state
 
-DIRECTORY = f"{paths.STATE}/plan"
+DIRECTORY = at_hand.SERVED
 CURRENT, PREVIOUS = "current", "previous"
 UPGRADE, ROLLBACK = "upgrade", "rollback"
 REMEDY = "Run site.yml with the recipe that you want; it keeps the plan that then serves"
@@ -102,6 +102,7 @@ def put(current: NodePlan, previous: NodePlan | None, root: str = "/", check_mod
 def forget(root: str = "/", check_mode: bool = False) -> bool:
     there = [name for name in (CURRENT, PREVIOUS) if _path(name, root).exists()]
     if not check_mode:
+        at_hand.forget(root)
         for name in there:
             drop_state(f"{DIRECTORY}/{name}.json", root=root)
     return bool(there)
@@ -232,7 +233,11 @@ def ensure(request: Request, check: bool) -> Told:
     if request.state == "restored":
         return Told(put(request.plan, request.previous, check_mode=check))
     plan = replace(request.plan, image_ids=request.images) if request.images else request.plan
-    return Told(keep(replace(plan, took=_took(plan)), check_mode=check))
+    changed = keep(replace(plan, took=_took(plan)), check_mode=check)
+    if not check:
+        before = read().previous
+        at_hand.keep(plan, {before.identity} if before else ())
+    return Told(changed)
 
 
 @dataclass(frozen=True)

@@ -100,8 +100,8 @@ class View:
 
 @dataclass(frozen=True)
 class Verdict:
-    """``kind``: dead, changed (started by somebody else), lost, hang, closed, configuration, or switch (to another
-    model)."""
+    """``kind``: dead, changed (started by somebody else), lost, hang, closed, configuration, switch (to another model),
+    or trial (what served before comes back)."""
 
     kind: str
     reason: str
@@ -109,7 +109,7 @@ class Verdict:
 
     @property
     def planned(self) -> bool:
-        return self.kind in ("configuration", "switch")
+        return self.kind in ("configuration", "switch", "trial")
 
 
 def judge(

@@ -13,10 +13,10 @@ import contextlib
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import listening, paths, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -30,14 +30,14 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
     ray_cluster,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.at_hand import Wanted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description, Settings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import Report, UnitReport
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import (
-    by_name,
     decide,
     gateway_probe,
+    golden_check,
+    in_place,
     missing_ranks,
     model_socket,
     progress,
@@ -45,9 +45,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import
     word,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers as keeper_peers
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.by_name import Models
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import Member, Policy, Verdict, View
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.in_place import InPlace
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.model_socket import ModelSocket
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.parts import Parts, Reach
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.prober import Prober
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import Pulse, hold
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import (
@@ -74,52 +75,6 @@ class StopError(Exception):
     """SIGTERM."""
 
 
-class Reach(Protocol):
-    """A node: :class:`_keeper.peers.Here` or :class:`_keeper.peers.There`."""
-
-    host: str
-
-    def latest(self) -> tuple[bool, Report, str]: ...
-
-    def act(self, action: str) -> str: ...
-
-    def switch(self, action: str, told: str) -> str: ...
-
-
-@dataclass
-class Parts:
-    """What the keeper works with; all of it is replaced by tests. The first of ``nodes`` is the head."""
-
-    nodes: Sequence[Reach]
-    addresses: Mapping[str, str]  # host -> address on the fabric
-    prober: Prober
-    metrics: Callable[[], str]
-    ping: Callable[[str], bool | None]
-    ray: Callable[[], str]  # what is wrong with the Ray cluster, or nothing
-    taken: Callable[[], str]  # who listens where the engine is about to
-    explain: Callable[[str, str], str]  # unit, invocation -> what its journal says
-    store: Store
-    boot: str
-    shutting_down: Callable[[], bool]
-    busy: Callable[[], bool] = lambda: False  # requests run that a gateway has sent
-    start_ray: Callable[[], str] | None = None  # starts the head's part of Ray; None without Ray
-    socket: ModelSocket | None = None  # where clients ask for models by name
-    again: Callable[[], None] = lambda: None  # begin anew, as the keeper of the model that is in place now
-    sleep: Callable[[float], None] = time.sleep
-    step: Callable[[], None] = lambda: None  # told that the loop goes on
-    clock: Callable[[], float] = time.monotonic
-    wall: Callable[[], float] = time.time
-    say: Callable[[str], object] = engine_rank.say
-    settings: Callable[[], Mapping[str, str]] = dict  # that the ranks have to run with now, for people
-    # What the engine says of its load, given the head's units as they run.
-    told: Callable[[Mapping[str, UnitReport]], start_times.Told] = lambda _units: start_times.Told()
-    # Of seconds, the loader that was used and bytes read, how fast the weights were read, in words.
-    loaded: Callable[[float, str | None, int], str] = lambda _seconds, _used, _read: ""
-    budget: int = 0
-    weights: int = 0  # bytes that a rank reads, as the plan knows
-    unit: str = "sparkmatrix-keeper"  # this keeper's own
-
-
 class Keeper:
     def __init__(self, settings: Settings, parts: Parts) -> None:
         self.settings = settings
@@ -138,7 +93,7 @@ class Keeper:
         self.start_wall = 0.0
         self.broke_at: float | None = None
         self.settings_before: Mapping[str, str] = {}  # with which the ranks run
-        self.socket = parts.socket or ModelSocket("")
+        self.place = InPlace(parts, self.note)
 
     @property
     def state(self) -> State:
@@ -154,27 +109,23 @@ class Keeper:
             self.parts.say("Stopped. The ranks are left as they are")
             return 0
         finally:
-            self.socket.end()
+            self.parts.socket.end()
 
     def _run(self) -> int:
         parts = self.parts
         before = parts.store.begin(parts.boot)
         self.settings_before = before.settings
-        plans = self.socket.look()
-        self.know(by_name.adopted(before.models, self.socket.model, plans, stopped=before.end == "stopped"))
+        anew = self.place.begin(before)
         self.policy, remark = decide.resume(self.settings, before, parts.boot)
         self.start_wall = parts.wall()
         if self.policy.gave_up:
             return self.give_up(self.policy.gave_up)
         if remark:
             self.note("wedge", remark)
-            if self.models.trial:  # it may be why
-                self.go_back(remark)
+            self.place.gives_way(Verdict("wedge", remark), remark)  # it may be why
             if self.policy.exhausted:
                 return self.give_up(remark)
             self.pause(self.policy.backoff(), remark)
-        # Cut off before the files of the other model were in place.
-        anew = self.models.going not in ("", self.socket.model)
         gentle = True
         while True:
             self.wait_for_members()
@@ -188,7 +139,7 @@ class Keeper:
             if anew or stale or not all(member.running for member in members):
                 trouble = self.bring_up(gentle)
             trouble = trouble or self.load() or self.serve()
-            if trouble.kind == "memory" and not self.models.trial:
+            if trouble.kind == "memory" and not self.place.models.trial:
                 return self.give_up(trouble.reason)
             watchdog = self.broken(trouble)
             if self.policy.exhausted:
@@ -208,10 +159,9 @@ class Keeper:
         # A start that fails while a node goes away says nothing about the engine.
         absent = trouble.kind == "start" and decide.missing(self.members(ping=True))
         if not trouble.planned and not absent:
-            if self.models.trial:
-                reason = f"{self.models.going} does not start, so {self.models.loaded} comes back: {reason}"
-                self.go_back(reason)
-            else:
+            other = self.place.gives_way(trouble, reason)
+            reason = other or reason
+            if not other:
                 self.policy.failed()
         self.note("watchdog" if stopped_for else trouble.kind, reason, trouble.host)
         parts.prober.reset(paused=True)
@@ -300,7 +250,7 @@ class Keeper:
             return Verdict("start", problem)
         if ran:
             self.part_ends("stop")
-        problem = self.put_in_place()
+        problem = self.place.put()
         if problem:
             return Verdict("start", problem)
         short = self.wait_for_memory()
@@ -358,14 +308,7 @@ class Keeper:
         return head.act("start")
 
     def _on_all(self, nodes: Sequence[Reach], action: str) -> str:
-        return self._each(nodes, lambda node: node.act(action))
-
-    def _each(self, nodes: Sequence[Reach], act: Callable[[Reach], str]) -> str:
-        if not nodes:
-            return ""
-        with ThreadPoolExecutor(max_workers=16) as pool:
-            problems = list(pool.map(act, nodes))
-        return "; ".join(problem for problem in problems if problem)
+        return in_place.each(nodes, lambda node: node.act(action))
 
     def wait_for_memory(self) -> str:
         deadline = self.parts.clock() + self.settings.memory_wait_s
@@ -491,14 +434,15 @@ class Keeper:
         """Until something is wrong."""
         parts = self.parts
         began = parts.clock()
-        self.know(by_name.arrived(self.models, parts.wall()), serves=True)
+        self.place.serves()
         took = f", {began - self.broke_at:.0f} s after the failure" if self.broke_at is not None else ""
         self.enter("serving", f"it serves{took}", start_since="", stable=False)
         if self.broke_at is not None:
             parts.store.recovered(began - self.broke_at, parts.say)
             self.broke_at = None
         while True:
-            verdict = decide.judge(self.settings, parts.clock(), self.view(), self.started)
+            view = self.view()
+            verdict = decide.judge(self.settings, parts.clock(), view, self.started) or self.place.tries(view)
             if verdict is not None:
                 return verdict
             served = parts.clock() - began
@@ -519,59 +463,10 @@ class Keeper:
                 elif parts.prober.kind == "status":
                     detail = f"the probe is refused: {parts.prober.problem}"
             self.enter("serving", detail)
-            wanted = self.wanted()
+            wanted = self.place.wanted()
             if wanted:
                 return Verdict("switch", f"{wanted} is asked for")
             parts.sleep(TICK_S)
-
-    # -- models by name -----------------------------------------------------------------------------------------------
-
-    @property
-    def models(self) -> Models:
-        return self.state.models
-
-    def know(self, models: Models, serves: bool = False) -> None:
-        """Keep it, and tell it: with ``serves`` the model that is loaded answers."""
-        if models != self.models:
-            self.parts.store.write(self.parts.say, models=models)
-        self.socket.models, self.socket.serves_since = models, self.parts.wall() if serves else None
-        self.socket.tell()
-
-    def go_back(self, why: str) -> None:
-        plan = self.socket.plans.get(self.models.going, "")
-        self.know(by_name.failed(self.models, plan, why, self.parts.wall()))
-
-    def wanted(self) -> str:
-        """The model to switch to now: one that somebody waits for, and that all nodes can serve. None is stopped for
-        one that they cannot."""
-        parts, socket, now = self.parts, self.socket, self.parts.wall()
-        model = by_name.chosen(self.models, socket.look(), socket.asked, socket.serves_since or now, now)
-        problem = self.on_all_with("check", model) if model else ""
-        if problem:
-            parts.store.write(parts.say, models=by_name.marked(self.models, model, socket.plans[model], problem, now))
-            self.note("broken", f"{model} cannot be served: {problem}")
-            socket.models = self.models
-        socket.tell()
-        if not model or problem:
-            return ""
-        self.know(by_name.begun(self.models, model, now))
-        return model
-
-    def on_all_with(self, action: str, model: str) -> str:
-        """The head last: where it has the files of a model in place, all others have had them before."""
-        told = Wanted(model, self.socket.plans[model]).text
-        nodes = self.parts.nodes
-        return self._each(nodes[1:], lambda node: node.switch(action, told)) or nodes[0].switch(action, told)
-
-    def put_in_place(self) -> str:
-        """The files of the model that is to be served, on all nodes; what went wrong."""
-        model = self.models.going or self.models.loaded
-        if not self.socket.plans.get(model):
-            return ""  # there is one
-        problem = self.on_all_with("place", model)
-        if not problem and model != self.socket.model:
-            self.parts.again()
-        return problem
 
     def pause(self, wait_s: float, why: str) -> None:
         if wait_s > 0:
@@ -590,8 +485,8 @@ class Keeper:
         self.parts.step()
         detail = strict.harmless(detail)
         if phase != "serving":
-            self.socket.serves_since = None
-        self.socket.tell()
+            self.parts.socket.serves_since = None
+        self.parts.socket.tell()
         if (phase, detail) == (self.state.phase, self.state.detail):
             return
         if phase != self.state.phase or phase == "starting":
@@ -656,7 +551,7 @@ def make(config: Description, pulse: Pulse, machine: Machine) -> Keeper:
     def again() -> None:
         for other in others:
             other.leave()
-        model_socket.again(machine)
+        model_socket.again(machine, config.instance)
 
     return Keeper(
         settings,
@@ -679,6 +574,9 @@ def make(config: Description, pulse: Pulse, machine: Machine) -> Keeper:
             sleep=lambda seconds: _sleep(seconds, pulse),
             step=pulse.step,
             shutting_down=lambda: machine.runner(["systemctl", "is-system-running"]).out.strip() == "stopping",
+            config=config.config_hash,
+            before=lambda: in_place.before(machine, config.instance),
+            compare=golden_check.Beside(lambda: golden_check.last_good(config)),
             settings=lambda: _settings(config.instance),
             told=lambda units: _told(node, units),
             loaded=lambda seconds, used, read: start_times.loaded(seconds, used, read, config, machine),

@@ -179,8 +179,8 @@ def allowed(connection: socket.socket) -> bool:
         return False
 
 
-def again(machine: Machine) -> None:
-    """This process becomes the keeper of the model that is in place now, and the unit's as it then is."""
-    found = (machine.read(at_hand.KEEPER) or "").rpartition(f"{HASH_VARIABLE}=")[2].strip()
+def again(machine: Machine, instance: str) -> None:
+    """This process becomes the keeper of what is in place now, and the unit's as it then is."""
+    found = (machine.read(f"{paths.UNITS}/{Names(instance).keeper}") or "").rpartition(f"{HASH_VARIABLE}=")[2].strip()
     environment = {**os.environ, HASH_VARIABLE: found}
     os.execve(sys.executable, [sys.executable, "-IB", *sys.argv], environment)  # noqa: S606

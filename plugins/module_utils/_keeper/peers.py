@@ -41,6 +41,7 @@ REMEDY = "Let the layer access set up ssh between the nodes: ansible-playbook si
 REFUSED = ("Permission denied", "Host key verification failed")  # what OpenSSH says
 # A connection that is cut off without a word is noticed after ten seconds.
 ALIVE = ("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=2")
+OUTSIDE = ("systemd-run", "--quiet", "--wait", "--pipe", "--collect", "--")
 QUIET = ("-o", "LogLevel=ERROR")  # no banner of the other side between its reports
 Said = TypeVar("Said")
 
@@ -93,8 +94,8 @@ class Here:
         return ""
 
     def switch(self, action: str, told: str) -> str:
-        """In a process of its own, as on the others."""
-        done = ask([paths.NODE_PROGRAM, "switch", action], ACT_S, told)
+        """As a unit of its own: that of the keeper may write no file of the system, and has no need to."""
+        done = ask([*OUTSIDE, paths.NODE_PROGRAM, "switch", action], ACT_S, told)
         return "" if done.rc == 0 else f"{self.host}: {words(done.complaint)}"
 
 

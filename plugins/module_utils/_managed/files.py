@@ -288,6 +288,13 @@ def fingerprints(*, root: str = "/") -> dict[str, str]:
     return found
 
 
+def held(name: str, *, root: str = "/") -> list[File]:
+    """What is at the paths of a set now."""
+    one = _Set(name, root, True)
+    found = [_as_file(one.disk, path) for path in sorted(one._load(name).files)]
+    return [item for item in found if item is not None]
+
+
 def _as_file(disk: _Disk, path: str) -> File | None:
     """What is at the path, as somebody would have to ask for it; None where nothing is."""
     state = disk.read(path)

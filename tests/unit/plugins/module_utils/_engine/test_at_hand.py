@@ -13,9 +13,9 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import at_hand
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.at_hand import Wanted
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import at_hand, switch
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Model
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.switch import Wanted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import service_files
@@ -49,7 +49,7 @@ def machine(tmp_path, monkeypatch):
 
 
 def wanted(model=OTHER, plan="abc"):
-    return Wanted(model, plan)
+    return Wanted(plan, model)
 
 
 def test_a_run_leaves_the_files_of_all_models_and_those_of_one_in_place(machine):
@@ -57,29 +57,27 @@ def test_a_run_leaves_the_files_of_all_models_and_those_of_one_in_place(machine)
     assert list(found) == [CONTAINER, OTHER, ONE]
     assert at_hand.in_place(machine) == ONE
     assert {one.plan for one in found.values()} == {"abc"}
-    assert found[CONTAINER].needs == IMAGE
-    assert found[ONE].needs == "/opt/sparkmatrix/engine/bin/vllm"
-    # What is started is what would be started if it were the only one, but for the keeper's right to switch.
+    assert found[CONTAINER].needs == (IMAGE,)
+    assert found[ONE].needs == ("/opt/sparkmatrix/engine/bin/vllm",)
+    # What is started is what would be started if it were the only one.
     assert found[ONE].files[UNIT] == RENDERED.files[UNIT]
-    assert "ReadWritePaths=-/etc/sparkmatrix -/etc/systemd/system" in found[OTHER].files[at_hand.KEEPER]
     assert RENDERED.units == ["sparkmatrix-engine.service", "sparkmatrix-keeper.service"]
 
 
 def test_without_models_by_name_nothing_is_there_that_was_not():
     plain = service_files.node(node_plans()["spark1"], Settings(), Marks())
     assert not any("/models/" in path for path in plain.files)
-    assert "/etc/sparkmatrix " not in plain.files[at_hand.KEEPER]
 
 
 @pytest.mark.parametrize("model", [OTHER, CONTAINER])
 def test_one_takes_the_place_of_the_other_and_back_and_undo_gives_everything_back(machine, tmp_path, model):
     before = managed_files.fingerprints(root=machine.root)
-    assert at_hand.place(wanted(model), machine)
+    assert switch.place(wanted(model), machine)
     assert at_hand.in_place(machine) == model
-    assert not at_hand.place(wanted(model), machine)
+    assert not switch.place(wanted(model), machine)
     compose = tmp_path / "etc/sparkmatrix/engine/compose.yml"
     assert compose.exists() == (model == CONTAINER)
-    assert at_hand.place(wanted(ONE), machine)
+    assert switch.place(wanted(ONE), machine)
     assert managed_files.fingerprints(root=machine.root) == before
     assert not compose.parent.exists()
     managed_files.remove_set("engine", root=machine.root)
@@ -97,21 +95,21 @@ def test_killed_at_any_step_it_is_one_of_both_or_none_and_the_next_one_puts_it_i
             raise Killed
 
     monkeypatch.setattr(managed_files._Disk, "step", step)
-    at_hand.place(wanted(model), machine)
+    switch.place(wanted(model), machine)
     whole = len(steps)
     assert whole >= 9
     seen = set()
     for number in range(whole):
         last[0] = 10**6
-        at_hand.place(wanted(ONE), machine)
+        switch.place(wanted(ONE), machine)
         steps.clear()
         last[0] = number
         with pytest.raises(Killed):
-            at_hand.place(wanted(model), machine)
+            switch.place(wanted(model), machine)
         last[0] = 10**6
         seen.add(at_hand.in_place(machine))
         assert set(at_hand.listed(machine)) == {ONE, OTHER, CONTAINER}
-        at_hand.place(wanted(ONE if number % 2 else model), machine)
+        switch.place(wanted(ONE if number % 2 else model), machine)
         assert at_hand.in_place(machine) == (ONE if number % 2 else model)
     assert {ONE, ""} <= seen <= {ONE, "", model}
     managed_files.remove_set("engine", root=machine.root)
@@ -141,7 +139,7 @@ FILES = json.loads(RENDERED.files[at_hand.path(OTHER)])["files"]
         (document(files={**FILES, "/etc/sparkmatrix/../passwd": "x"}), "no file of an engine"),
         (document(files={**FILES, "/etc/sparkmatrix/engine-key.env": "x"}), "no file of an engine"),
         (document(files={UNIT: "x"}), "engine.json' is missing"),
-        (document(model="third"), "they are of other"),
+        (document(model="third"), "they are of third"),
         (document(plan="a b"), "plan"),
         (b" " * (at_hand.MAX_BYTES + 1), "more than"),
     ],
@@ -150,7 +148,7 @@ def test_a_document_that_was_not_written_by_a_run_is_refused(machine, tmp_path, 
     where = tmp_path / at_hand.path(OTHER).lstrip("/")
     where.write_bytes(content)
     with pytest.raises(SparkError, match=found):
-        at_hand.place(wanted(), machine)
+        switch.place(wanted(), machine)
     assert at_hand.in_place(machine) == ONE
     assert OTHER not in at_hand.listed(machine)
 
@@ -161,34 +159,34 @@ def test_a_document_that_was_not_written_by_a_run_is_refused(machine, tmp_path, 
 )
 def test_who_asks_for_a_model_names_it_and_its_plan_and_nothing_else(text):
     with pytest.raises(SparkError, match="no request for a model"):
-        at_hand.wanted(text)
-    assert at_hand.wanted(wanted().text) == wanted()
+        switch.wanted(text)
+    assert switch.wanted(wanted().text) == wanted()
 
 
 def test_what_is_not_there_is_found_before_anything_is_stopped(machine, tmp_path):
     with pytest.raises(SparkError, match="no files of fourth"):
-        at_hand.check(wanted("fourth"), machine)
+        switch.check(wanted("fourth"), machine)
     with pytest.raises(SparkError, match="of another run"):
-        at_hand.check(wanted(plan="abd"), machine)
+        switch.check(wanted(plan="abd"), machine)
     with pytest.raises(SparkError, match="of another run"):
-        at_hand.place(wanted(plan="abd"), machine)
+        switch.place(wanted(plan="abd"), machine)
     with pytest.raises(SparkError, match="program of its environment"):
-        at_hand.check(wanted(), machine)
+        switch.check(wanted(), machine)
     with pytest.raises(SparkError, match="not have its image"):
-        at_hand.check(wanted(CONTAINER), replace(machine, runner=lambda _argv: Completed(1)))
+        switch.check(wanted(CONTAINER), replace(machine, runner=lambda _argv: Completed(1)))
     program = tmp_path / "opt/sparkmatrix/engine/bin/vllm"
     program.parent.mkdir(parents=True)
     program.write_text("")
     with pytest.raises(SparkError, match="not on this node"):  # its weights
-        at_hand.check(wanted(), machine)
-    weightless = replace(at_hand.read(OTHER, machine), reads=(Model("/nonexistent"),))
+        switch.check(wanted(), machine)
+    weightless = replace(at_hand.read(OTHER, "abc", machine), reads=(Model("/nonexistent"),))
     (tmp_path / at_hand.path(OTHER).lstrip("/")).write_text(weightless.text)
     with pytest.raises(SparkError, match="nothing at this path"):
-        at_hand.check(wanted(), machine)
+        switch.check(wanted(), machine)
 
 
 def test_the_program_says_what_is_wrong(monkeypatch, capsys):
     given = io.TextIOWrapper(io.BytesIO(b"nothing"))
     monkeypatch.setattr("sys.stdin", given)
-    assert at_hand.run(argparse.Namespace(action="check")) == 1
+    assert switch.run(argparse.Namespace(action="check")) == 1
     assert "no request for a model" in capsys.readouterr().err

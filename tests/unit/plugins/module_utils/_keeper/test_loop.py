@@ -19,6 +19,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description, Ray, Settings
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.golden import Difference
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.kept_plan import Taken
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Member
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import (
@@ -29,15 +30,17 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe 
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.rank import WATCH_S
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import Report, Stopped, UnitReport
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.switch import Wanted, wanted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import loop as keeper_loop
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers as keeper_peers
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import pulse as keeper_pulse
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import start_times, word
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import start_times, trial, word
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status as keeper_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import wait as keeper_wait
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.golden_check import Compared
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import Pulse, Sign
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.start_times import Told
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Entry, Store
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Before, Entry, Store
 from fake_engine import KEY, fake_engine
 
 RAY, ENGINE = "sparkmatrix-ray.service", "sparkmatrix-engine.service"
@@ -48,6 +51,10 @@ class EndOfTest(Exception):
     pass
 
 
+class Again(BaseException):
+    """The keeper has become that of what served before."""
+
+
 class Node:
     """A node with its units. ``fate`` is what its units become after a start."""
 
@@ -56,6 +63,7 @@ class Node:
         self.units = dict.fromkeys(units, "inactive")
         self.seen, self.available, self.watchdog, self.fate, self.refuses = True, 100, Stopped(), "active", ""
         self.hashes = {}
+        self.lacks = {}  # what it says to a switch
         self.figures = {}
         self.invocation = 0
 
@@ -83,6 +91,11 @@ class Node:
             self.units[name] = self.fate if action == "start" else "inactive"
             self.hashes[name] = "h"
         return ""
+
+    def switch(self, action, told):
+        assert wanted(told) == Wanted("p")
+        self.cluster.did.append(f"{action} {self.host}")
+        return self.lacks.get(action, "")
 
 
 class Cluster:
@@ -115,9 +128,13 @@ class Cluster:
             clock=lambda: self.now,
             wall=lambda: 1e9 + self.now,
             say=self.said.append,
+            again=self.again,
             budget=budget,
         )
         self.until = 60.0
+
+    def again(self):
+        raise Again
 
     def ask(self):
         if self.head.units[ENGINE] != "active":
@@ -142,11 +159,13 @@ class Cluster:
 
     def keep(self, settings=SETTINGS, until=60.0):
         self.until = self.now + until
-        keeper = keeper_loop.Keeper(settings, self.parts)
-        try:
-            return keeper.run()
-        except EndOfTest:
-            return None
+        while True:
+            try:
+                return keeper_loop.Keeper(settings, self.parts).run()
+            except EndOfTest:
+                return None
+            except Again:
+                self.parts.config = "old"
 
     @property
     def events(self):
@@ -1076,3 +1095,153 @@ def test_a_wait_in_parts_is_one_wait(tmp_path, monkeypatch):
     waiting.store.write(print, **{"phase": "backoff", "failures": 2})
     with pytest.raises(SparkError, match="no such model"):
         waiting.wait(part_s=20.0, before=part)
+
+
+# -- trial ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tried(cluster):
+    """A cluster with another configuration, whose way back is there."""
+    cluster.parts.config, cluster.parts.before = "new", lambda: Before("p", "old")
+    cluster.store.write(print, tried=("older", "old"))
+    for node in (cluster.head, cluster.worker):
+        node.available = 10 * 2**30
+    return cluster
+
+
+LONG = trial.LASTS_S + 100
+PLACED = ["place spark2", "place spark1"]
+
+
+def slower(tried):
+    tried.parts.compare = lambda: Compared(True, "", (Difference("regression", "half as fast"),), msg="half as fast")
+
+
+def test_what_passes_its_trial_is_tried_no_more(tried):
+    asked = []
+    tried.parts.compare = lambda: asked.append(tried.now) or Compared(True, "as vllm 0.32")
+    tried.keep(until=2 * LONG)
+    assert len(asked) == 1 and asked[0] >= trial.LASTS_S
+    assert (tried.events, tried.store.read().tried) == ([], ("older", "old", "new"))
+    tried.keep(until=2 * LONG)
+    assert len(asked) == 1
+
+
+def test_who_is_asked_beside_the_loop_is_asked_until_he_answers(tried):
+    answers = [None, None, Compared(True, "as before")]
+    tried.parts.compare = lambda: answers.pop(0)
+    tried.keep(until=LONG)
+    assert answers == [] and tried.store.read().tried[-1] == "new"
+
+
+@pytest.mark.parametrize("rule", ["numbers_differ", "template_differs", "smoke_failed", "regression"])
+def test_what_differs_goes_back_to_what_was_good(tried, rule):
+    """It serves until all could go back, and what it answers then may end."""
+    tried.parts.compare = lambda: Compared(True, "", (Difference(rule, "it differs"),), msg="it differs")
+    ends = []
+    tried.parts.busy = lambda: tried.now > trial.LASTS_S and not ends.append(tried.now) and len(ends) < 9
+    tried.keep(until=2 * LONG)
+    assert len(ends) >= 9
+    assert [one for one in tried.did if not one.startswith("ray")] == [
+        *("start spark2", "start spark1"),
+        *("check spark2", "check spark1"),
+        *("stop spark1", "kill spark2", *PLACED),
+        *(*PLACED, "start spark2", "start spark1"),  # another keeper, which sees to it once more
+    ]
+    state = tried.store.read()
+    assert [entry.reason for entry in state.history] == ["it differs", "what served before serves again"]
+    # It is tried no more, and is something to go back to.
+    assert (state.tried, state.back, state.failures, state.phase) == (("older", "old"), None, 0, "serving")
+    # The same again is tried again.
+    tried.parts.config, tried.parts.busy = "new", lambda: False
+    tried.keep(until=2 * LONG)
+    assert tried.parts.config == "old" and tried.did.count("place spark1") == 4
+
+
+def test_what_loses_memory_goes_back(tried):
+    for second in range(0, int(LONG), 30):
+        tried.plan[float(second)] = lambda lost=second: set_to(
+            tried.worker, "available", (10 << 30) - lost * (2 << 20)
+        )()
+    tried.keep(until=LONG + 20)
+    assert tried.events == ["trial", "trial"]
+    assert tried.store.read().history[0].host == "spark2"
+
+
+def test_what_hangs_after_ten_minutes_goes_back(tried):
+    tried.plan[600.0] = set_to(tried, "answers", False)
+    tried.plan[trial.LASTS_S + 10] = lambda: tried.plan.update({tried.now + 60: set_to(tried, "answers", True)})
+    tried.keep(replace(SETTINGS, hang_s=630), until=2 * LONG)
+    assert tried.events == ["hang", "trial"], "it stays on trial until it answers or hangs"
+
+
+def test_what_dies_goes_back_and_that_counts_as_no_failure(tried):
+    tried.plan[100.0] = lambda: tried.head.units.update({ENGINE: "failed"})
+    tried.keep(until=LONG)
+    assert tried.events == ["dead", "trial"]
+    assert (tried.parts.config, tried.store.read().failures) == ("old", 0)
+
+
+def test_a_node_that_is_gone_speaks_for_nobody(tried):
+    tried.plan[100.0] = lambda: (set_to(tried, "answers", False)(), set_to(tried, "pings", False)())
+    tried.plan[400.0] = lambda: (set_to(tried, "answers", True)(), set_to(tried, "pings", True)())
+    tried.keep(until=500)
+    assert tried.events == ["lost"] and "place spark1" not in tried.did
+
+
+@pytest.mark.parametrize("kept", [None, Before("p", "older")])
+def test_only_what_served_until_now_and_was_good_comes_back(tried, kept):
+    """A key that is another one, or an image under the same name, is another configuration of the same plan."""
+    tried.parts.before = lambda: kept
+    slower(tried)
+    assert tried.keep(until=2 * LONG) is None
+    (entry,) = tried.store.read().history
+    assert entry.reason == f"half as fast; there is nothing that has been good; {trial.BY_HAND}"
+    assert tried.phase == "serving" and tried.store.read().against
+    assert not [one for one in tried.did if one.startswith(("check", "place", "kill"))]
+    assert tried.store.read().tried == ("older", "old"), "it is nothing to go back to"
+
+
+def test_a_node_that_cannot_go_back_stops_nothing(tried):
+    tried.worker.lacks = {"check": "spark2 keeps no earlier plan"}
+    slower(tried)
+    tried.keep(until=LONG)
+    assert tried.store.read().history[-1].reason == "half as fast; spark2 keeps no earlier plan"
+    assert tried.phase == "serving" and "stop spark1" not in tried.did
+
+
+def test_no_rank_starts_before_the_way_back_is_ended_on_all_nodes(tried):
+    tried.worker.lacks = {"place": "spark2 does not answer"}
+    tried.plan[100.0] = lambda: tried.head.units.update({ENGINE: "failed"})
+    tried.plan[106.0] = tried.worker.lacks.clear
+    tried.keep(until=300)
+    assert set(tried.events[1:-1]) == {"start"} and tried.events[-1] == "trial"
+    assert (tried.parts.config, tried.phase) == ("old", "serving")
+    placed = tried.did.index("place spark1")
+    assert tried.did.count("start spark1") == 2 and tried.did.index("start spark1", 3) > placed
+
+
+def test_whoever_stops_the_keeper_ends_the_way_back(tried):
+    """A run that comes then has placed files of its own."""
+    tried.store.write(print, back=Before("p", "old"), end="stopped")
+    tried.keep()
+    assert tried.store.read().back is None and tried.parts.config == "new"
+
+
+def test_models_that_take_turns_are_tried_once_each(tried):
+    asked = []
+    tried.parts.compare = lambda: asked.append(tried.parts.config) or Compared(True, "as before")
+    for config in ("a", "b", "a", "b", *map(str, range(8)), "a"):
+        tried.parts.config = config
+        tried.keep(until=LONG)
+    assert asked == ["a", "b", *map(str, range(8)), "a"], "so many are remembered and no more"
+
+
+def test_another_configuration_begins_its_own_trial(tried):
+    asked = []
+    tried.parts.compare = lambda: asked.append(tried.now) or Compared(True, "as before")
+    tried.plan[1000.0] = lambda: (tried.head.hashes.update({ENGINE: "old"}), set_to(tried.parts, "config", "newer")())
+    tried.keep(until=3 * LONG)
+    assert len(asked) == 1 and asked[0] > 1000 + trial.LASTS_S
+    assert tried.store.read().tried == ("older", "old", "newer")

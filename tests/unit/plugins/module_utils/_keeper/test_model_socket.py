@@ -151,7 +151,7 @@ sys.path.insert(0, {path!r})
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import model_socket
 if os.environ.get("SPARKMATRIX_CONFIG_HASH") == "old":
-    model_socket.again(Machine({root!r}))
+    model_socket.again(Machine({root!r}), "")
 print(os.getpid() == int(os.environ["PARENT"]) or os.environ["SPARKMATRIX_CONFIG_HASH"], sys.argv[1:])
 """
 

@@ -9,10 +9,10 @@ import itertools
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.at_hand import wanted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Settings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import ProbeError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import Report, UnitReport
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.switch import wanted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import by_name, loop, peers
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.model_socket import ModelSocket
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.prober import Prober

@@ -1,0 +1,182 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
+
+"""Which files all nodes serve by: those of the model that clients ask for, and where another configuration does not
+pass its trial, those of what served before. Both are put in place while nothing runs, the head's last: whoever was
+killed in between, or begins as the keeper of what is in place then, finds in the state what it was, and puts it there
+once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import at_hand, kept_plan
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.golden import Difference
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.switch import Wanted
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import by_name, trial
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.by_name import Models
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import Verdict, View
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.parts import Parts, Reach
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Before, State
+
+
+def each(nodes: Sequence[Reach], act: Callable[[Reach], str]) -> str:
+    """What went wrong on any of them, all at the same time."""
+    if not nodes:
+        return ""
+    with ThreadPoolExecutor(max_workers=16) as pool:
+        problems = list(pool.map(act, nodes))
+    return "; ".join(problem for problem in problems if problem)
+
+
+def before(machine: Machine, instance: str = "") -> Before | None:
+    """What the engine of this node could go back to."""
+    plan = kept_plan.read(machine.root).previous
+    if plan is None:
+        return None
+    try:
+        return Before(plan.identity, at_hand.read("", plan.identity, machine).description(instance).config_hash)
+    except (SparkError, KeyError):
+        return None
+
+
+class InPlace:
+    def __init__(self, parts: Parts, note: Callable[[str, str], None]) -> None:
+        self.parts, self.socket, self.note = parts, parts.socket, note
+        self.trial: trial.Trial | None = None
+
+    @property
+    def models(self) -> Models:
+        return self.parts.store.state.models
+
+    def begin(self, last: State) -> bool:
+        """Whether the keeper before was cut off before all files were in place. Whoever has stopped it, has ended
+        that."""
+        stopped = last.end == "stopped"
+        self.know(by_name.adopted(last.models, self.socket.model, self.socket.look(), stopped=stopped))
+        if last.back and stopped and last.back.config != self.parts.config:
+            self.parts.store.write(self.parts.say, back=None)
+        return self.models.going not in ("", self.socket.model) or self.parts.store.state.back is not None
+
+    def know(self, models: Models, serves: bool = False) -> None:
+        """Keep it, and tell it: with ``serves`` the model that is loaded answers."""
+        if models != self.models:
+            self.parts.store.write(self.parts.say, models=models)
+        self.socket.models, self.socket.serves_since = models, self.parts.wall() if serves else None
+        self.socket.tell()
+
+    def put(self) -> str:
+        """What is to be served, on all nodes; what went wrong."""
+        parts, back, model = self.parts, self.parts.store.state.back, self.models.going or self.models.loaded
+        plan = back.plan if back else self.socket.plans.get(model)
+        if not plan:
+            return ""  # there is one
+        problem = self.on_all("place", Wanted(plan, "" if back else model))
+        if problem:
+            return problem
+        if parts.config != back.config if back else model != self.socket.model:
+            parts.again()
+        if back:
+            parts.store.write(parts.say, back=None)
+            parts.store.tried(parts.config, parts.say)
+            self.note(trial.EVENT, "what served before serves again")
+        return ""
+
+    def on_all(self, action: str, wanted: Wanted) -> str:
+        """The head last: where it has others in place, all have had them before."""
+        head, others = self.parts.nodes[0], self.parts.nodes[1:]
+        return each(others, lambda node: node.switch(action, wanted.text)) or head.switch(action, wanted.text)
+
+    def serves(self) -> None:
+        """It has given a token."""
+        parts = self.parts
+        if self.models.trial and parts.config not in parts.store.state.tried:
+            parts.store.tried(parts.config, parts.say, first=True)  # what served before is the model before
+        self.know(by_name.arrived(self.models, parts.wall()), serves=True)
+        untried = parts.config and parts.config not in parts.store.state.tried
+        self.trial = trial.Trial(parts.clock()) if untried else None
+
+    def gives_way(self, trouble: Verdict, reason: str) -> str:
+        """Why this start, or this service, is not tried again, since another one takes its place; empty where it is."""
+        if self.models.trial:
+            why = f"{self.models.going} does not start, so {self.models.loaded} comes back: {reason}"
+            plan = self.socket.plans.get(self.models.going, "")
+            self.know(by_name.failed(self.models, plan, why, self.parts.wall()))
+            return why
+        if self.trial is None or trouble.kind not in trial.FAULTS:
+            return ""
+        problem = self.back(reason)
+        if problem:
+            self.ends(problem)
+        return "" if problem else reason
+
+    # -- models by name
+
+    def wanted(self) -> str:
+        """The model to switch to now: one that somebody waits for, and that all nodes can serve. None is stopped for
+        one that they cannot."""
+        parts, socket, now = self.parts, self.socket, self.parts.wall()
+        model = by_name.chosen(self.models, socket.look(), socket.asked, socket.serves_since or now, now)
+        problem = self.on_all("check", Wanted(socket.plans[model], model)) if model else ""
+        if problem:
+            parts.store.write(parts.say, models=by_name.marked(self.models, model, socket.plans[model], problem, now))
+            self.note("broken", f"{model} cannot be served: {problem}")
+            socket.models = self.models
+        socket.tell()
+        if not model or problem:
+            return ""
+        self.know(by_name.begun(self.models, model, now))
+        return model
+
+    # -- the trial of another configuration
+
+    def tries(self, view: View) -> Verdict | None:
+        """What speaks against a configuration on trial, and for the one before. One that is asked in vain stays on
+        trial, until it answers or hangs."""
+        if self.trial is None:
+            return None
+        now = self.parts.clock()
+        self.trial.see(now, [(member.host, member.report.available) for member in view.members if member.seen])
+        if not self.trial.over(now) or view.failing_since is not None:
+            return None
+        host, grows = self.trial.growth()
+        against = [Difference(trial.GROWS, grows)] if grows else []
+        if not against:
+            found = self.parts.compare()
+            if found is None:
+                return None
+            against = list(found.differences)
+            if not against:
+                self.trial = None
+                self.parts.say(f"passed its trial: {found.words}")
+                self.parts.store.tried(self.parts.config, self.parts.say)
+                return None
+        self.parts.store.write(self.parts.say, against=tuple(against))
+        said = "; ".join(one.found for one in against)
+        problem = self.back(said)
+        if problem:  # it is not stopped for nothing
+            self.ends(f"{said}; {problem}")
+            return None
+        return Verdict(trial.EVENT, said, host)
+
+    def back(self, why: str) -> str:
+        """Have what served before take its place. Only what has served until now, and has passed its own trial, on
+        nodes that all can; else why not."""
+        state, found = self.parts.store.state, self.parts.before()
+        if state.back:
+            return ""
+        if found is None or state.tried[-1:] != (found.config,):
+            return f"there is nothing that has been good; {trial.BY_HAND}"
+        problem = self.on_all("check", Wanted(found.plan))
+        if not problem:
+            self.trial = None
+            self.parts.store.write(self.parts.say, back=found)
+        return problem
+
+    def ends(self, how: str) -> None:
+        """What has not passed is tried again when it is started again, and is nothing to go back to."""
+        self.trial = None
+        self.note(trial.EVENT, how)
