@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, str] = {
     "nosuid": "_engine.nosuid",
     "offer-images": "_artifacts.image_server",
     "peer": "_keeper.forced_command",
+    "prefixes": "_keeper.prefixes",
     "probe": "_engine.probe",
     "qos-apply": "_qos.profile",
     "rank": "_engine.rank",

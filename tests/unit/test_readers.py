@@ -81,6 +81,7 @@ NOT_REACHED = {
     "plugin_utils/_engine/option_tables.py:document": OURS,
     "module_utils/_gateway/apply.py:_relay_config": "what this run has rendered",
     "module_utils/_gateway/apply.py:_mark_of": "the same",
+    "module_utils/_keeper/prefixes.py:_marked": "compared as a whole; its tests have damaged ones",
     "module_utils/_gateway/relay.py:read_config": "a file of root; its tests have damaged ones",
     "module_utils/_web_ui/data.py:unpack": "its tests have archives",
     "plugin_utils/_preflight/variables.py:load": OURS,

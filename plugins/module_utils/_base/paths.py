@@ -25,6 +25,7 @@ KERNELS = f"{STATE}/kernels"  # what engines in containers have compiled
 MANAGED = f"{STATE}/managed"  # which files a role has placed here, with what they replaced
 METRICS = f"{STATE}/metrics"  # files of the textfile collector of node_exporter
 MPI_TOKEN = f"{ETC}/mpi.token"
+PREFIXES = f"{STATE}/prefixes"  # what engines have computed of prompts
 PROMETHEUS = f"{STATE}/prometheus"  # series that were collected
 RAY_TOKEN = f"{ETC}/ray.token"
 RAY_SESSIONS = f"{HOME}/ray"

@@ -66,6 +66,18 @@ WATCHDOG = (
 )
 # It writes one file below /proc/sys, which belongs to root, and has no capability.
 DROP_CACHES = (*WATCHDOG, "ProtectKernelTunables=no")
+# It removes files of the user that it runs as, below one directory, and asks systemd for a unit.
+PREFIXES = (
+    *ANY,
+    "ProtectSystem=strict",
+    "ProtectHome=read-only",
+    "PrivateTmp=yes",
+    *WITHOUT_DEVICES,
+    "PrivateNetwork=yes",
+    "IPAddressDeny=any",
+    "CapabilityBoundingSet=",
+    "RestrictAddressFamilies=AF_UNIX",
+)
 # It loads the driver and makes its devices, with the group that the driver names.
 GPU_DEVICES = (
     *ANY,

@@ -73,6 +73,16 @@ class Names:
         return f"{self.directory}/nccl.conf"
 
     @property
+    def prefixes(self) -> str:
+        """What it keeps of prompts on disk."""
+        return f"{paths.PREFIXES}/{self.project}"
+
+    @property
+    def prefixes_unit(self) -> str:
+        """Keeps that its own, and below a limit."""
+        return f"sparkmatrix-prefixes{self.suffix}.service"
+
+    @property
     def kept(self) -> str:
         """Where its keeper leaves its state and its history."""
         return f"{paths.KEEPER}/{self.instance}".rstrip("/")

@@ -1,0 +1,256 @@
+# Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
+
+"""``sparkmatrix-node prefixes``: what an engine keeps of prompts on disk is its own, of these files, and not too much.
+
+It stands beside an engine, as the same user: ready before the engine starts, ended with it. Before: what another model,
+version or split has left is gone. While it runs: the directory stays below its limit, the oldest files go first, since
+vLLM's tier for files removes none (0.33). When it has ended: so is the memory that a killed one leaves in /dev/shm
+(vllm issue 57303), before the keeper looks how much is free.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import signal
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import pulse
+
+HELP = "keep an engine's prefix cache on disk its own, and below its limit"
+GB = 10**9
+FREE = 20  # of the disk a twentieth stays free, whatever the limit
+LOWERED = 0.9  # of the limit, to which files are removed once it is reached
+POLL_S, SCAN_S = 3.0, 120.0  # how often the disk is asked what is free, and the files at the latest
+WRITTEN_S = 60.0  # after which the kernel has written what was given to it
+MARK = "of.json"  # whose files these are, and since which boot of the machine
+BOOT, ENDED = "/proc/sys/kernel/random/boot_id", "ended"
+UNFINISHED = ".tmp"  # in the names of files that a killed engine has left
+SHARED_MEMORY = "/dev/shm"  # noqa: S108
+_RUNS = frozenset({"active", "activating", "deactivating", "reloading", "refreshing"})
+
+
+@dataclass(frozen=True)
+class Kept:
+    """``base``: the service's own directory; the engine writes below ``base/key``."""
+
+    base: str
+    key: str
+    limit: int  # bytes
+    unit: str  # of the engine
+    models: Sequence[str] = ()  # directories whose files it reads
+    mark: str = ""  # what else decides what is written, and is known on the node only
+    left: str = ""  # how names in /dev/shm begin that it may leave there
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("base", metavar="DIRECTORY")
+    parser.add_argument("--key", required=True, help="what cannot be read by another engine, model or split")
+    parser.add_argument("--limit-gb", required=True, type=int)
+    parser.add_argument("--unit", required=True, help="of the engine")
+    parser.add_argument("--model", action="append", default=[], metavar="DIRECTORY", help="that it reads")
+    parser.add_argument("--mark", default="", help="what else decides what is written: the image's id")
+    parser.add_argument("--left", default="", help="how names in /dev/shm begin that a killed engine leaves")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    kept = Kept(
+        arguments.base,
+        arguments.key,
+        arguments.limit_gb * GB,
+        arguments.unit,
+        tuple(arguments.model),
+        arguments.mark,
+        arguments.left,
+    )
+    machine = Machine()
+    try:
+        said = prepare(kept, machine)
+    except SparkError as exc:
+        sys.stderr.write(f"{exc}\n")
+        return 1
+    try:
+        signal.signal(signal.SIGTERM, _end)
+        sys.stdout.write("".join(f"{line}\n" for line in said))
+        sys.stdout.flush()
+        pulse.notify("READY=1")
+        watch(kept, machine)
+    finally:
+        end(kept, machine)
+
+
+def _end(_number: int, _frame: object) -> None:
+    sys.exit(0)
+
+
+# --- before a start ---
+
+
+def prepare(kept: Kept, machine: Machine) -> list[str]:
+    """What is said of it. Raises :class:`SparkError` where others' files cannot be removed: they must not be read."""
+    base = machine.real(kept.base)
+    # Where only this program was started anew, files are those of the engine that runs, whatever the model's are now.
+    said = [] if _runs(kept, machine) else _take(kept, base, machine)
+    drop_left(kept, machine)
+    total, files = bound(kept, machine)
+    return [*said, f"{total / GB:.1f} GB of computed prefixes in {files} files, of at most {kept.limit / GB:.0f} GB"]
+
+
+def _take(kept: Kept, base: str, machine: Machine) -> list[str]:
+    said, boot = [], machine.text(BOOT) or ""
+    mine = {"key": kept.key, "mark": kept.mark, "models": [_seen(machine.real(one)) for one in kept.models]}
+    same = _marked(base) in [{**mine, "boot": boot}, {**mine, "boot": ENDED}]
+    try:
+        for name in sorted(os.listdir(base)):
+            if same and name == kept.key:
+                continue
+            path = os.path.join(base, name)
+            if os.path.isdir(path) and not os.path.islink(path):
+                shutil.rmtree(path)
+                said.append(
+                    f"Removed {kept.base}/{name}: it was computed by another engine, from other files, or before the"
+                    " machine went down without an end"
+                )
+            elif name != MARK or not same:
+                os.unlink(path)
+        os.makedirs(os.path.join(base, kept.key), mode=0o700, exist_ok=True)
+        _note(base, {**mine, "boot": boot})
+    except OSError as exc:
+        raise SparkError(
+            f"what other engines have left cannot be removed ({exc.strerror})",
+            kept.base,
+            "Remove the directory, or set prefix_cache_gb: 0 for this service",
+        ) from exc
+    for path, _size, _used in _files(base):
+        if UNFINISHED in os.path.basename(path):
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+    return said
+
+
+def _marked(base: str) -> object:
+    try:
+        with open(os.path.join(base, MARK), "rb") as stream:
+            return json_text.read(stream.read())
+    except (OSError, ValueError, SparkError):
+        return None
+
+
+def _note(base: str, mark: object) -> None:
+    with open(os.path.join(base, MARK), "w", encoding="utf-8") as stream:
+        json.dump(mark, stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _seen(directory: str) -> str:
+    """By names, links, sizes and times. Of one that is not there nothing can be said, so nothing is kept for it."""
+    if not os.path.isdir(directory):
+        return os.urandom(16).hex()
+    digest = hashlib.sha256()
+    for here, folders, names in os.walk(directory):
+        folders.sort()
+        for name in sorted([*names, *(one for one in folders if os.path.islink(os.path.join(here, one)))]):
+            path = os.path.join(here, name)
+            with contextlib.suppress(OSError):
+                status = os.lstat(path)
+                link = os.readlink(path) if stat.S_ISLNK(status.st_mode) else f"{status.st_size} {status.st_mtime_ns}"
+                digest.update(f"{os.path.relpath(path, directory)}\0{link}\0".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+# --- while it runs ---
+
+
+def watch(kept: Kept, machine: Machine) -> NoReturn:
+    """Until it is ended. Files are looked at when so much may have come that the limit is reached."""
+    free, room, looked = 0, -1, 0.0
+    while True:
+        now = _free(machine.real(kept.base))
+        if room < 0 or free - now >= room or machine.clock() - looked >= SCAN_S:
+            total, _files_there = bound(kept, machine)
+            free, looked = _free(machine.real(kept.base)), machine.clock()
+            room = max(0, limit(kept, total, free) - total) // 2
+        machine.sleep(POLL_S)
+
+
+def limit(kept: Kept, total: int, free: int) -> int:
+    """Bytes that may lie there: what was asked for, as far as a twentieth of the disk stays free."""
+    return max(0, min(kept.limit, total + free))
+
+
+def bound(kept: Kept, machine: Machine) -> tuple[int, int]:
+    """(bytes, files) that are left. The oldest go first, by when they were last written or read."""
+    base = machine.real(kept.base)
+    files = [(used, path, size) for path, size, used in _files(base) if os.path.basename(path) != MARK]
+    total, left = sum(size for _used, _path, size in files), len(files)
+    most = limit(kept, total, _free(base))
+    if total <= most:
+        return total, left
+    for _used, path, size in sorted(files):
+        if total <= most * LOWERED:
+            break
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+            total, left = total - size, left - 1
+            with contextlib.suppress(OSError):  # others are in it
+                os.rmdir(os.path.dirname(path))
+    return total, left
+
+
+def _files(base: str) -> Iterator[tuple[str, int, float]]:
+    """(path, bytes on the disk, when it was last used) of every file; no link is followed."""
+    for here, _folders, names in os.walk(base):
+        for name in names:
+            path = os.path.join(here, name)
+            with contextlib.suppress(OSError):
+                status = os.lstat(path)
+                yield path, status.st_blocks * 512, max(status.st_atime, status.st_mtime)
+
+
+def _free(base: str) -> int:
+    status = os.statvfs(base)
+    return status.f_frsize * (status.f_bavail - status.f_blocks // FREE)
+
+
+# --- after it ---
+
+
+def end(kept: Kept, machine: Machine) -> None:
+    """What was written last is on the disk before it is noted that nothing is missing: nobody looks at what is in the
+    files, and after a loss of power they could hold zeros."""
+    base, mark = machine.real(kept.base), _marked(machine.real(kept.base))
+    drop_left(kept, machine)
+    for path, _size, used in _files(base):
+        if machine.now() - used < WRITTEN_S:
+            with contextlib.suppress(OSError), open(path, "rb") as stream:
+                os.fsync(stream.fileno())
+    if isinstance(mark, dict) and not _runs(kept, machine):
+        _note(base, {**mark, "boot": ENDED})
+
+
+def _runs(kept: Kept, machine: Machine) -> bool:
+    return machine.unit(kept.unit).active in _RUNS
+
+
+def drop_left(kept: Kept, machine: Machine) -> list[str]:
+    """Memory of an engine that was killed; not of one that runs, which may be about to open it once more."""
+    if not kept.left or _runs(kept, machine):
+        return []
+    # Behind it stand the number of a replica, and of a part; another service's name may begin like ours.
+    names = [name for name in machine.names(SHARED_MEMORY) if name.startswith((f"{kept.left}.", f"{kept.left}_"))]
+    for name in names:
+        with contextlib.suppress(OSError):
+            os.unlink(machine.real(f"{SHARED_MEMORY}/{name}"))
+    return names
