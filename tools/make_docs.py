@@ -131,6 +131,7 @@ _NAMED = {
     "label": "the engine",
     "version": "",
     "expert_parallel": "engine_expert_parallel",
+    "prefix_cache_gb": "engine_prefix_cache_gb",
 }
 
 

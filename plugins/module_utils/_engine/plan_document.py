@@ -77,6 +77,20 @@ class Member:
 
 
 @dataclass(frozen=True)
+class Prefixes:
+    """What was computed of prompts, kept on each node's disk over a restart. Nothing where ``base`` is empty."""
+
+    base: str = ""  # of the service
+    key: str = ""  # of all that decides what is written; the engine's files lie in a directory of this name
+    disk_gb: int = 0  # at most
+    memory: int = 0  # bytes in which it comes and goes
+
+    @property
+    def directory(self) -> str:
+        return f"{self.base}/{self.key}" if self.base else ""
+
+
+@dataclass(frozen=True)
 class Parallel:
     """How the model is split over the nodes."""
 
@@ -121,6 +135,7 @@ class Memory:
     load_peak: int = 0
     host: int = 0
     beside: int = 0
+    prefixes: int = 0  # in which what is kept of prompts on disk comes and goes
     cache_tokens: int = 0
     max_concurrency: int = 0
     max_context: int = 0
@@ -309,6 +324,7 @@ class ServicePlan:
     memory: Memory
     expectation: Expectation
     models: tuple[Model, ...] = ()  # that its ranks on this node read
+    prefixes: Prefixes = field(default_factory=Prefixes)
     config_hash: str = ""  # of everything that makes it another service to a user
 
     @property

@@ -206,6 +206,12 @@ def _numbers(asked: Asked) -> Iterator[Finding]:
             f"0 (computed) to {memory_fit.HARD_MAX_UTILIZATION}: it is a share, so 80 % is 0.8",
         ),
         (
+            names["prefix_cache_gb"],
+            settings.prefix_cache_gb,
+            settings.prefix_cache_gb >= 0,
+            "0 (nothing is kept) or more, in GB of each node's disk",
+        ),
+        (
             "engine_free_memory_gib",
             settings.free_memory_gib,
             0 <= settings.free_memory_gib <= MAX_FREE_GIB,
@@ -727,6 +733,26 @@ def _uncounted(job: Job) -> Iterator[Finding]:
         )
 
 
+def _prefixes_not_kept(job: Job) -> Iterator[Finding]:
+    if job.settings.prefix_cache_gb <= 0:
+        return
+    if job.recipe.task != "generate":
+        yield Finding(
+            job.names["prefix_cache_gb"],
+            f"{job.recipe.name} is for {job.recipe.task}, and nothing is computed that a next text could use",
+            f"Set {job.names['prefix_cache_gb']}: 0",
+        )
+    for name, fine in job.engine.prefixes_otherwise.items():
+        plain = memory_options.plain(name)
+        given = [told for key, told in job.spelled.items() if key == plain or key.startswith(f"{plain}.")]
+        if any(told != fine for told in given):
+            yield Finding(
+                job.names["prefix_cache_gb"],
+                f"the option {name} has {job.engine.label} keep no computed prefixes, or keep them in another way",
+                f"Leave {name} out, or set {job.names['prefix_cache_gb']}: 0",
+            )
+
+
 def _expert_parallel(job: Job) -> Iterator[Finding]:
     if job.settings.expert_parallel and job.recipe.expert_parallel is False:
         yield Finding(
@@ -785,6 +811,7 @@ CHECKS = (
     Check("job", _own_command),
     Check("job", _not_heard, "warning"),
     Check("job", _uncounted),
+    Check("job", _prefixes_not_kept),
     Check("job", _expert_parallel),
     Check("ray", _ray_without_tokens),
     Check("ray", _unknown_ray, "warning"),

@@ -128,6 +128,12 @@ def _hole(engine: str, since: str, mended: str, names: str, what: str) -> Hazard
     )
 
 
+def _not_kept(what: str, source: str = "", remedy: str = "", **more: Any) -> Hazard:
+    """Why computed prefixes are not kept on disk."""
+    when, place = {"kept_prefixes_gb": 1, **more.pop("when", {})}, "prefix_cache_gb"
+    return Hazard(what, remedy or "Set {prefix_cache_gb}: 0", source, ERROR, when=when, place=place, **more)
+
+
 HAZARDS: tuple[Hazard, ...] = (
     # -- Speculative decoding.
     _MTP_RACE,
@@ -273,6 +279,86 @@ HAZARDS: tuple[Hazard, ...] = (
         _VLLM,
         when={"expert": "true", "tensor": 2, "data": 2},
     ),
+    Hazard(
+        "a second cache in the memory of several machines: reports of a start that ends in a timeout, and of other"
+        " machines' parts that come back wrong",
+        "Leave it out",
+        "vllm issue 54415, open; MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks issue 57",
+        engine=_VLLM,
+        when={"--kv-offloading-size": _SOME, "nodes": 2},
+        unless={"data": 2},
+    ),
+    # -- Computed prefixes on disk (docs/engine.md, Prefix cache).
+    *(
+        _not_kept(
+            "what vLLM keeps of prompts on disk is written by the head alone, and a model that is split over several"
+            " nodes has a part of it on each: the others' parts would come back empty, and answers be wrong",
+            "so in the source of 0.33; vllm issue 54415 and pull request 46556, open;"
+            " MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks issue 57",
+            "Set {prefix_cache_gb}: 0; one node, replicas of one node each, or SGLang can keep it",
+            engine=_VLLM,
+            when=split,
+        )
+        for split in ({"tensor": 2}, {"pipeline": 2})
+    ),
+    *(
+        _not_kept(
+            f"{{label}} comes to terms with files that are gone, and keeps clients apart in them, since {since}",
+            "read in its source; older ones were not looked at, or do not",
+            engine=engine,
+            unless=new,
+        )
+        for engine, since, new in (
+            (_VLLM, "0.32", {"version": r"0\.(3[2-9]|[4-9][0-9])(\..*)?|[1-9].*"}),
+            (_SGLANG, "0.5.23", {"version": r"0\.5\.(2[3-9]|[3-9][0-9])(\..*)?|0\.([6-9]|[1-9][0-9])\..*|[1-9].*"}),
+        )
+    ),
+    _not_kept(
+        "it keeps nothing on disk by itself: TensorRT-LLM has an interface for that, and an example that says of itself"
+        " that it is not for production; what a recipe's own command does its recipe says",
+        "its documentation, 1.4",
+        when={"engine": "(?!vllm|sglang).*"},
+    ),
+    _not_kept("vLLM's connector for it refuses a CPU", "so in the source of 0.33", when={"device": "cpu"}),
+    _not_kept(
+        "what all ranks of such a model have alike (MLA) SGLang writes on the first node alone, so the others never"
+        " find it",
+        "so in the source of 0.5.23",
+        engine=_SGLANG,
+        when={"attention": "mla", "nodes": 2},
+    ),
+    _not_kept(
+        "nobody has shown that it comes back right for a model that keeps compressed tokens or rings",
+        "MiaAI-Lab/GLM-5.3-Flash-EXL3-2x-DGX-Sparks pull requests 58, 100 and 232: each changes the engine for it",
+        when={"attention": "listed"},
+    ),
+    _not_kept(
+        "kv-cache-dtype is of a few bits, or has a scale for each token: a report says that such a cache is written and"
+        " never read",
+        "syv-ai/qwen38-27b-rtx3090 issue 33",
+        when={"--kv-cache-dtype": "(?!auto|bfloat16|float16|fp8(_e4m3|_e5m2|_inc|_ds_mla)?$).+"},
+    ),
+    _not_kept(
+        "vLLM ends where expandable_segments:True meets a connector",
+        "so in the source of 0.33 (config/vllm.py)",
+        "Set {prefix_cache_gb}: 0, or take it out of PYTORCH_CUDA_ALLOC_CONF",
+        engine=_VLLM,
+        when={"PYTORCH_CUDA_ALLOC_CONF": ".*expandable_segments:true.*"},
+    ),
+    _not_kept(
+        "prefix-caching-hash-algo names blocks with another seed at each start, so none is found again",
+        "so in the source of 0.33",
+        "Leave prefix-caching-hash-algo out",
+        engine=_VLLM,
+        when={"--prefix-caching-hash-algo": ".*xxhash.*"},
+    ),
+    _not_kept(
+        "an adapter is known by its name alone, so another one of that name would be answered from what the first one"
+        " has computed",
+        "so in the source of vLLM 0.33",
+        when={"--enable-lora": "true"},
+    ),
+    _not_kept("a recipe that replaces files of its image may change what is written", when={"patches": 1}),
     # -- Options and variables.
     Hazard(
         "with expandable_segments:True the driver has run out of memory (NV_ERR_NO_MEMORY) while a draft was loaded;"

@@ -316,6 +316,9 @@ def facts_of(job: Job) -> dict[str, str | int]:
         "pipeline": parallel.pipeline,
         "data": parallel.data,
         "expert": str(parallel.expert).lower(),
+        "attention": job.architecture.attention,
+        "patches": len(job.recipe.patches),
+        "kept_prefixes_gb": job.settings.prefix_cache_gb,
         "weights_gb": int(job.budget.weights / 1e9) if job.budget else 0,
         **{name: value for name, value in job.environment.items() if name.isupper()},
     }
@@ -398,6 +401,7 @@ def fit(job: Job, parallel: Parallel, memory: Mapping[str, int]) -> Memory:
         at_once=job.drafted_at_once or 0,
         # On hybrid models reports of 25 to 36 GiB beside its weights, and no measure (jschmied/dgx-spark-setup-guide).
         least=bool(draft and draft.method == "dspark" and job.architecture.linear_layers),
+        prefixes=settings.prefix_cache_gb > 0,
     )
 
 
@@ -471,6 +475,10 @@ def _others(
         left = {key: value for key, value in job.spelled.items() if key != memory_options.plain(name)}
         if len(left) < len(job.spelled) and _fits(replace(job, spelled=left), parallel, memory):
             yield f"leave {name} out"
+    if job.settings.prefix_cache_gb > 0:
+        nothing = replace(job.settings, prefix_cache_gb=0)
+        if _fits(replace(job, settings=nothing), parallel, memory):
+            yield f"set {job.names['prefix_cache_gb']}: 0"
     computed = replace(asked, tensor=0, pipeline=0, data=0)
     for nodes in range(len(job.ordered) + 1, min(job.recipe.max_nodes, MAX_NODES) + 1):
         split_over, _problems = parallelism.choose(job.architecture, nodes, computed, job.engine)

@@ -60,6 +60,8 @@ GRAPHS, GRAPHS_PER_SEQUENCE, CAPTURED = GIB, GIB // 64, 256
 RUNTIME = 5 * GIB
 # -- Above the share: what is there before that first measure. H200: 0.51 GiB; two ranks 1.53, two stages 1.42.
 CONTEXT = GIB // 2
+# In which what is kept of prompts on disk comes and goes; of a longer prefix comes back what fits. Assumed.
+PREFIXES = 4 * GIB
 NCCL = GIB  # buffers, where there are several ranks: each has as many neighbours
 
 
@@ -147,6 +149,7 @@ def fit(
     into_swap: bool = False,
     at_once: int = 0,
     least: bool = False,
+    prefixes: bool = False,
 ) -> Memory:
     """The budget of one rank.
 
@@ -155,7 +158,7 @@ def fit(
     ``overhead_gib``: measured, instead of computed. ``other_share``: that of a context on the other side of
     :data:`LONG_CONTEXT`, where it has another one. ``into_swap``: the machines have swap for what loading takes.
     ``at_once``: requests that a step has room for, where drafts leave room for fewer.
-    ``least``: the cache gets no more than what is promised.
+    ``least``: the cache gets no more than what is promised. ``prefixes``: what was computed is kept on disk, too.
     """
     memory = total or GB10_TOTAL
     budget = int(memory * share)
@@ -170,7 +173,8 @@ def fit(
     left = max(0, budget - own - overhead)
     available = min(left, asked or (math.ceil(needed / PIN) * PIN if least else left))
     above = CONTEXT + (NCCL if parallel.ranks > 1 else 0)
-    host = OS_RESERVE + ENGINE_HOST + above + object_store + beside + takes.host
+    passing = math.ceil(min(PREFIXES, kept.request(load.context)) / PIN) * PIN if prefixes else 0
+    host = OS_RESERVE + ENGINE_HOST + above + object_store + beside + takes.host + passing
     loader = loaders.of(load.loader)
     load_peak = own + loader.pages(own) + loader.kept
     other = max(0, int(memory * other_share) - own - overhead) if other_share else left
@@ -210,6 +214,7 @@ def fit(
         longest=longest,
         sequences=min(load.sequences, at_once or load.sequences),
         beside=beside,
+        prefixes=passing,
         cache_tokens=available // kept.block_bytes * kept.block if kept.even else 0,
     )
     return _told(_judged(made, asked or least * available, left, above, into_swap), least)

@@ -24,6 +24,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
     Model,
     Mount,
     NodePlan,
+    Prefixes,
     RayPlan,
     ServicePlan,
 )
@@ -147,9 +148,19 @@ def _launch(job: Job, parallel: documents.Parallel) -> Launch:
         media_domains=settings.media_domains,
         shared=settings.others > 0,
         own=job.recipe.own,
+        prefixes=_prefixes(job, parallel),
         # Two services on a node may both have files.
         file_directory=Names(settings.instance).directory if settings.instance else paths.ETC,
     )
+
+
+def _prefixes(job: Job, parallel: documents.Parallel) -> Prefixes:
+    """The key is of all that may change what the engine writes, and of more rather than of less."""
+    if job.settings.prefix_cache_gb <= 0 or not job.budget:
+        return Prefixes()
+    of = (job.engine.name, job.version, job.image, job.requirements, job.model, job.recipe.revision, job.draft)
+    key = documents.fingerprint(*of, parallel, job.options, job.environment)
+    return Prefixes(Names(job.settings.instance).prefixes, key, job.settings.prefix_cache_gb, job.budget.prefixes)
 
 
 @dataclass(frozen=True)
@@ -194,6 +205,7 @@ class _Parts:
             memory=engine_report.memory_report(job),
             expectation=engine_report.expectation(job, self.launch.parallel),
             models=self._models(number),
+            prefixes=self.launch.prefixes,
         )
 
     def ray(self, number: int) -> RayPlan:
@@ -349,6 +361,11 @@ class _Parts:
             *(_MPI_MOUNTS if job.backend == "mpi" else ()),
             *((Mount(hf_token, hf_token, True, "the token for downloads"),) if hf_token else ()),
             Mount(paths.KERNELS, paths.KERNELS, False, "what it has compiled"),
+            *(
+                (Mount(base, base, False, "what it has computed of prompts"),)
+                if (base := self.launch.prefixes.base)
+                else ()
+            ),
             # Images bring one, with settings that apply wherever our environment has none.
             Mount(own_conf, "/etc/nccl.conf", True, "NCCL's settings"),
             *(Mount(patch.source, patch.target, True, patch.why) for patch in job.recipe.patches),

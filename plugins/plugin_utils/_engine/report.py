@@ -199,6 +199,11 @@ def summary(job: Job, plans: Mapping[str, NodePlan]) -> list[str]:
     lines.append(f"Endpoint: {engine.endpoint} on {head.host}, model name {engine.served_model_name}")
     if brought != NOTHING or job.settings.details:
         lines += brought.splitlines()
+    if head.prefixes.base:
+        lines.append(
+            f"Prefix cache: kept over restarts, up to {head.prefixes.disk_gb} GB of each node's disk, with"
+            f" {gib(head.prefixes.memory)} GiB of memory beside the engine's share"
+        )
     lines += [f"Known problem: {hazard}" for hazard in [*_compiled(job, engine.env), *known_problems(job)]]
     if head.not_pinned:
         lines.append(f"Not pinned: {', '.join(head.not_pinned)} (docs/recipes.md, Pinned revisions)")

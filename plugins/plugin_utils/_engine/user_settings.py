@@ -67,6 +67,7 @@ class UserSettings:
     concurrency: int = _option("int", 0)
     gpu_memory_utilization: float = _option("float", 0.0)
     free_memory_gib: float = _option("float", 0.0, variable="engine_free_memory_gib")  # on an idle node, by the user
+    prefix_cache_gb: int = _option("int", 0)
     tensor_parallel_size: int = _option("int", 0)
     pipeline_parallel_size: int = _option("int", 0)
     data_parallel_size: int = _option("int", 0)

@@ -17,7 +17,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import j
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding, SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.strict import digits, quoted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import VARIABLES, OptionNames
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Memory, Parallel
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import (
+    Memory,
+    Parallel,
+    Prefixes,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.fact import FabricFact
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.model import Draft
@@ -58,6 +62,7 @@ class Launch:
     names: OptionNames = VARIABLES
     media_domains: Sequence[str] = ()  # from where images may be fetched for a request
     own: Own | None = None  # the recipe's own command
+    prefixes: Prefixes = field(default_factory=Prefixes)  # what is kept of prompts on disk
 
     @property
     def head(self) -> FabricFact:
@@ -208,6 +213,9 @@ class Engine(ABC):
     uncounted: Mapping[str, Uncounted] = {}
     closed: Mapping[str, frozenset[str]] = {}
     lora: Lora | None = None
+    # Options that have it keep no computed prefixes, or in another way than on disk, with a value that does not.
+    prefixes_otherwise: Mapping[str, Any] = {}
+    left_in_memory = ""  # how names in /dev/shm begin that it leaves when it is killed, before that of the service
     profile_options: Mapping[str, Mapping[str, Any]] = {}  # by name of the profile
     key_variable = ""  # that holds the API key it asks for
     metrics = "/metrics"  # path of its page for Prometheus

@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Memory
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Memory, Prefixes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import (
@@ -31,6 +32,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.
 ALGORITHMS = {"draft_model": "STANDALONE", "eagle3": "EAGLE3", "mtp": "EAGLE", "dflash": "DFLASH", "dspark": "DSPARK"}
 IN_BLOCKS = ("dflash", "dspark")
 MAX_FRACTION = 0.95
+PAGE = 64  # tokens, where what was computed is kept on disk
 _NODES = "nothing: it follows from the nodes of the inventory"
 _PLANNED = {
     "model-path": "the recipe's model",
@@ -144,6 +146,13 @@ _UNCOUNTED = {
 }
 
 
+_OTHERWISE = {
+    "disable-radix-cache": False,
+    **dict.fromkeys(("enable-hierarchical-cache", "hicache-size", "hicache-ratio", "hicache-storage-backend")),
+    **dict.fromkeys(("hicache-host-memory-mode", "hicache-storage-backend-extra-config", "radix-cache-backend")),
+}
+
+
 class SGLang(Engine):
     name = "sglang"
     label = "SGLang"
@@ -166,6 +175,7 @@ class SGLang(Engine):
     drafts = tuple(ALGORITHMS)
     counted = _COUNTED
     uncounted = _UNCOUNTED
+    prefixes_otherwise = _OTHERWISE
     lora = Lora("enable-lora", ("max-loras-per-batch", 8), ("max-lora-rank", 64), "max-loaded-loras")
 
     def image_version(self, image: str) -> str:
@@ -194,7 +204,7 @@ class SGLang(Engine):
         for number in range(len(launch.ordered)):
             own = {**options, "node-rank": number} if several else options
             words = kinds_base.render({**own, **launch.options}, table)
-            made.append(Rank((f"{launch.bin}sglang", "serve"), words, ports=ports))
+            made.append(Rank((f"{launch.bin}sglang", "serve"), words, environment=_place(launch.prefixes), ports=ports))
         return made
 
 
@@ -225,6 +235,8 @@ def _common(launch: Launch) -> dict[str, Any]:
         planned["mem-fraction-static"] = f"{static_fraction(launch.budget, launch.shared):.2f}"
         if launch.shared and launch.budget.cache_tokens:
             planned["max-total-tokens"] = launch.budget.cache_tokens
+    if launch.prefixes.base:
+        planned |= _kept_on_disk(launch.prefixes)
     if launch.draft:
         planned["speculative-algorithm"] = ALGORITHMS[launch.draft.method]
         if launch.draft.method not in IN_BLOCKS:
@@ -234,6 +246,22 @@ def _common(launch: Launch) -> dict[str, Any]:
         if launch.draft.model:
             planned["speculative-draft-model-path"] = launch.draft.model
     return planned
+
+
+def _kept_on_disk(prefixes: Prefixes) -> dict[str, Any]:
+    """Every rank has files of its own, and all of them take the shortest prefix that one has. It removes the oldest
+    files itself, a little before our own limit is reached. A page is a file, so it is not one token."""
+    return {
+        "enable-hierarchical-cache": True,
+        "hicache-size": max(1, int(prefixes.memory / 1e9)),  # in whole GB
+        "hicache-storage-backend": "file",
+        "hicache-storage-backend-extra-config": json.dumps({"max_size": prefixes.disk_gb * 10**9 * 9 // 10}),
+        "page-size": PAGE,
+    }
+
+
+def _place(prefixes: Prefixes) -> dict[str, str]:
+    return {"SGLANG_HICACHE_FILE_BACKEND_STORAGE_DIR": prefixes.directory} if prefixes.base else {}
 
 
 def static_fraction(budget: Memory, shared: bool = False) -> float:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import api_paths, paths, ports
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import OptionNames
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Parallel
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Parallel, Prefixes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds.base import (
@@ -227,6 +228,10 @@ _UNCOUNTED = {
     **STREAMER,
     **WIDE,
 }
+_OTHERWISE = {
+    "enable-prefix-caching": True,
+    **dict.fromkeys(("kv-transfer-config", "kv-offloading-size", "kv-offloading-backend")),
+}
 _WITHOUT_DRAFT = ("ngram", "[ngram]", "ngram_gpu", "suffix", "custom_class", "extract_hidden_states")
 _CHOOSING_ENVIRONMENT = frozenset({
     *("VLLM_FLOAT32_MATMUL_PRECISION", "VLLM_KV_CACHE_LAYOUT", "VLLM_SSM_CONV_STATE_LAYOUT", "VLLM_LOGGING_LEVEL"),
@@ -266,6 +271,8 @@ class VLLM(Engine):
     drafts_in_one_step = ("dflash", "dspark")  # 0.33, config/vllm.py: max_num_active_seqs
     counted = _COUNTED
     uncounted = _UNCOUNTED
+    prefixes_otherwise = _OTHERWISE
+    left_in_memory = "vllm_offload_"
     lora = Lora("enable-lora", ("max-loras", 1), ("max-lora-rank", 16), "max-cpu-loras")
     profile_options = _PROFILE_OPTIONS
     key_variable = "VLLM_API_KEY"
@@ -366,6 +373,8 @@ def _common(launch: Launch) -> dict[str, Any]:
         "max-num-seqs": launch.sequences,
         **kinds_base.media(ENGINE, launch),  # part of the model's configuration, which all ranks must share
     }
+    if launch.prefixes.base:
+        planned["kv-transfer-config"] = _kept_on_disk(launch.prefixes)
     if launch.task != "generate":
         planned["runner"] = "pooling"  # vLLM converts a model that generates by itself (--convert auto)
     if launch.revision:
@@ -391,6 +400,22 @@ def _common(launch: Launch) -> dict[str, Any]:
             draft["revision"] = launch.draft.revision
         planned["speculative-config"] = draft
     return planned
+
+
+def _kept_on_disk(prefixes: Prefixes) -> dict[str, Any]:
+    """Blocks are copied into memory of the node as they are filled, and from there into files named by their hash. The
+    name of what it has in /dev/shm ends with ``engine_id``."""
+    return {
+        "kv_connector": "OffloadingConnector",
+        "kv_role": "kv_both",
+        "engine_id": posixpath.basename(prefixes.base),
+        "kv_load_failure_policy": "recompute",
+        "kv_connector_extra_config": {
+            "spec_name": "TieringOffloadingSpec",
+            "cpu_bytes_to_use": prefixes.memory,
+            "secondary_tiers": [{"type": "fs", "root_dir": prefixes.directory}],
+        },
+    }
 
 
 def _api(launch: Launch) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Settings as KeeperSettings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import (
+    Model,
     NodePlan,
     RayPlan,
     ServicePlan,
@@ -145,6 +146,9 @@ def make(service: ServicePlan, ray: RayPlan, settings: Settings, marks: Marks) -
     unit, unit_hash = "", ""
     if service.engine.runs_here:
         unit = (_container_unit if service.contained else _venv_unit)(service, settings)
+        if service.prefixes.base:
+            mark = marks.images.get(service.image, "")
+            ran[f"{paths.UNITS}/{names.prefixes_unit}"] = _prefixes_unit(service, settings, mark)
         key = marks.key if service.is_head else ""
         parts = (*(f"{path}\n{content}" for path, content in sorted(ran.items())), *service.venv.requirements)
         unit_hash = config_hash(unit, *parts, key, marks.images.get(service.image, ""))
@@ -300,7 +304,7 @@ def _venv_unit(service: ServicePlan, settings: Settings) -> str:
         ]
     with_key = service.is_head and service.engine.key
     wants = ["Wants=network-online.target", "After=network-online.target"]
-    wants += root_helpers.before_start()
+    wants += _before(service)
     lines = [
         *_head_of_unit(service, [*wants, *over_ray]),
         "[Service]",
@@ -330,7 +334,7 @@ def _venv_unit(service: ServicePlan, settings: Settings) -> str:
 def _sandbox(service: ServicePlan) -> Sequence[str]:
     engine = service.engine
     named = [*engine.command.words, *engine.env.values(), *engine.starter_env.values()]
-    return engine_sandbox.unit([service.home, service.model_cache], named)
+    return engine_sandbox.unit([service.home, service.model_cache, service.prefixes.base], named)
 
 
 def _container_unit(service: ServicePlan, settings: Settings) -> str:
@@ -341,7 +345,7 @@ def _container_unit(service: ServicePlan, settings: Settings) -> str:
         "Wants=network-online.target",
         "Requires=docker.service",
         "After=network-online.target docker.service",
-        *root_helpers.before_start(),
+        *_before(service),
     ]
     lines = [
         *_head_of_unit(service, [*wants, *_over_ray(service)]),
@@ -361,6 +365,55 @@ def _container_unit(service: ServicePlan, settings: Settings) -> str:
         "Restart=no",
     ]
     return _UNIT_TITLE + strict.lines(lines, names.unit)
+
+
+def _before(service: ServicePlan) -> list[str]:
+    return [
+        *root_helpers.before_start(),
+        *([f"{word}={service.names.prefixes_unit}" for word in ("Requires", "After")] if service.prefixes.base else []),
+    ]
+
+
+def _prefixes_unit(service: ServicePlan, settings: Settings, image: str) -> str:
+    """``image``: the id of the one that its container is made from."""
+    names, kept = service.names, service.prefixes
+    left = KINDS[service.engine.name].left_in_memory
+    words = [
+        *(paths.NODE_PROGRAM, "prefixes", kept.base, "--key", kept.key, "--limit-gb", str(kept.disk_gb)),
+        *("--unit", names.unit, *(("--mark", image) if image else ())),
+        *(word for model in service.models for word in ("--model", _place(model))),
+        *(("--left", f"{left}{names.project}") if left else ()),
+    ]
+    lines = [
+        "[Unit]",
+        "Description=Keep what the engine has computed of prompts its own, and below a limit",
+        "# Before each of its starts, and as long as it runs.",
+        *(f"{word}={names.unit}" for word in ("BindsTo", "Before")),
+        "StartLimitIntervalSec=0",
+        "",
+        "[Service]",
+        "Type=notify",
+        *([] if service.contained else [f"User={settings.user}", f"Group={settings.group}"]),
+        f"StateDirectory={kept.base.partition('/lib/')[2]}",
+        "StateDirectoryMode=0700",
+        f"ExecStart={systemd_quoting.command(words)}",
+        "# It may have to remove what another model has left.",
+        "TimeoutStartSec=300",
+        "TimeoutStopSec=30",
+        "Restart=on-failure",
+        "RestartSec=5",
+        *unit_sandbox.PREFIXES,
+    ]
+    return f"{_MANAGED}\n" + strict.lines(lines, names.prefixes_unit)
+
+
+def _place(model: Model) -> str:
+    """The directory with its files."""
+    if model.name.startswith("/"):
+        return model.name
+    told = model.environment
+    hub = told.get("HF_HUB_CACHE") or f"{told.get('HF_HOME') or paths.HOME + '/.cache/huggingface'}/hub"
+    return f"{hub}/models--{model.name.replace('/', '--')}"
 
 
 def _keeper_unit(names: Names) -> str:
