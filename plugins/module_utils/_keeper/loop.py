@@ -9,7 +9,6 @@ that finds them running adopts them.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import signal
 import sys
 import time
@@ -25,7 +24,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
     causes,
     engine_json,
     kept_plan,
-    metrics,
     probe,
     ray_cluster,
 )
@@ -35,6 +33,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import (
     decide,
+    drain,
     gateway_probe,
     golden_check,
     in_place,
@@ -242,7 +241,9 @@ class Keeper:
         parts = self.parts
         self.parts_of_start, self.part_since = {}, parts.clock()
         if gentle:
-            self.drain()
+            parts.prober.reset(paused=True)
+            told = f"answers that are being written may end, for at most {word.DRAIN_S:.0f} s"
+            drain.drain(parts.busy, lambda: self.enter(word.DRAINING, told), parts.clock, parts.sleep)
         self.enter("starting", "stopping what is there", start_since=stamp(parts.wall()))
         ran = not all(member.stopped for member in self.members())
         problem = self.stop_all(gentle)
@@ -266,14 +267,6 @@ class Keeper:
             return Verdict("start", problem, parts.nodes[0].host)
         self.part_ends("ranks")
         return None
-
-    def drain(self) -> None:
-        """What runs may end, for a while; the gateway sends nothing new meanwhile."""
-        self.parts.prober.reset(paused=True)
-        until = self.parts.clock() + word.DRAIN_S
-        while self.parts.busy() and self.parts.clock() < until:
-            self.enter(word.DRAINING, f"answers that are being written may end, for at most {word.DRAIN_S:.0f} s")
-            self.parts.sleep(LOAD_TICK_S)
 
     def part_ends(self, name: str) -> None:
         now = self.parts.clock()
@@ -559,11 +552,11 @@ def make(config: Description, pulse: Pulse, machine: Machine) -> Keeper:
             nodes=nodes,
             addresses={member.host: member.address for member in members},
             prober=prober,
-            metrics=lambda: _metrics(config),
+            metrics=lambda: drain.page(config),
             ping=keeper_peers.pings,
             ray=lambda: _ray(config),
             taken=lambda: listening.taken(machine, config.host, config.port),
-            busy=lambda: _busy(gateway, config),
+            busy=lambda: drain.busy(config),
             start_ray=(lambda: _start_ray(node)) if config.backend == "ray" else None,
             explain=lambda unit, invocation: causes.explain(unit, machine.runner, invocation),
             store=store,
@@ -614,20 +607,6 @@ def _sleep(seconds: float, pulse: Pulse) -> None:
 def _gateway_killed(store: Store, reason: str) -> None:
     engine_rank.say(f"gateway: {reason}")
     store.add(Entry(stamp(time.time()), GATEWAY, reason), engine_rank.say)
-
-
-def _busy(gateway: gateway_probe.Gateway, config: Description) -> bool:
-    with contextlib.suppress(SparkError):
-        return gateway.leads and metrics.work(_metrics(config)).busy
-    return False
-
-
-def _metrics(config: Description) -> str:
-    """Most engines show them to everybody."""
-    try:
-        return probe.metrics(probe.target_of(config))
-    except SparkError:
-        return probe.metrics(probe.Target(config.host, config.port, config.model))
 
 
 def _start_ray(node: engine_rank.Node) -> str:

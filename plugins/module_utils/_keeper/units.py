@@ -8,18 +8,22 @@ or by its process where an earlier run has removed the file.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Diff, Flag, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Stop, Store, stamp
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import drain, word
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import STOPS, Stop, Store, stamp
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import Service, Wanted
 
 
@@ -110,6 +114,7 @@ def bring(
     stop: Stop | None = None,
     check_mode: bool = False,
     service: Callable[..., Service] = Service,
+    busy: Callable[[Description], bool] = drain.busy,
 ) -> Units:
     """All units of ``kind`` but those of ``keep`` into ``state``. A keeper starts at boot, unless it is stopped.
 
@@ -134,7 +139,21 @@ def bring(
             before[unit], after[unit] = done.before, done.after
         if stop and done.changed and not check_mode:
             store.stop(stop)
+            if stop.by != STOPS:
+                _drained(instance, machine, busy)
         if forgets and (store.exists if check_mode else store.forget()):
             made.changed = True
     made.diff = [{"before": before, "after": after}]
     return made
+
+
+def _drained(instance: str, machine: Machine, busy: Callable[[Description], bool]) -> None:
+    """Whoever stops the keeper of this node for a while ends its engine next."""
+    with contextlib.suppress(OSError, SparkError):
+        config = engine_json.read(machine.real(Names(instance).description))
+        drain.drain(
+            lambda: busy(config),
+            lambda: word.tell(word.DRAINING, instance, machine.root),
+            machine.clock,
+            machine.sleep,
+        )

@@ -15,6 +15,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Member
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import units as engine_units
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import word
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Stop, Store
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import Result
 from module_runner import run_call
@@ -97,6 +98,24 @@ def test_who_stops_it_is_kept(node):
     assert (Store(node, "chat").read().stopped, Store(node).exists) == (stop, False)
     bring(node, "keeper", "absent", only="chat")
     assert not Store(node, "chat").exists
+
+
+@pytest.mark.parametrize(("by", "waits"), [("restart.yml", True), ("stop.yml", False)])
+def test_answers_may_end_before_what_is_to_serve_again_is_stopped(node, tmp_path, by, waits):
+    (tmp_path / "etc/sparkmatrix").mkdir()
+    (tmp_path / "etc/sparkmatrix/engine-chat.json").write_text(described())
+    words = []
+
+    def busy(_config):
+        words.append(word.read(word.path("chat", node)).phase)
+        return len(words) < 4
+
+    Store(node, "chat").write(print, phase="serving")
+    machine = Machine(node, runner, sleep=lambda _seconds: None)
+    stop = Stop("t", by)
+    engine_units.bring("keeper", "stopped", machine, only="chat", stop=stop, service=Recorded(), busy=busy)
+    assert words == (["serving", "draining", "draining", "draining"] if waits else [])
+    assert word.read(word.path("chat", node)).phase == ("draining" if waits else "stopped")
 
 
 def test_keepers_that_wait_start_at_boot_as_before(node):
