@@ -66,7 +66,7 @@ OTHER_WAYS = {
     "module_utils/_fabric/netplan.py:_first_document": "the dialect of netplan; its reader is in the table",
     "module_utils/_artifacts/hub_client.py:run": "in the Python of an engine, what this node has written; it tells all",
     "module_utils/_nccl/collectives.py:main": "in the Python of an engine, from its own arguments",
-    "module_utils/_gateway/relay.py:model_of": "a request, as engines read it; in the table",
+    "module_utils/_gateway/relay.py:asked_of": "a request, as engines read it; in the table",
     "plugin_utils/_metrics/files.py:_yaml": "what it has written in the same line",
 }
 # Readers that are in no table, and why.
@@ -82,7 +82,8 @@ NOT_REACHED = {
     "module_utils/_gateway/apply.py:_relay_config": "what this run has rendered",
     "module_utils/_gateway/apply.py:_mark_of": "the same",
     "module_utils/_keeper/prefixes.py:_marked": "compared as a whole; its tests have damaged ones",
-    "module_utils/_gateway/relay.py:read_config": "a file of root; its tests have damaged ones",
+    "module_utils/_gateway/relay_named.py:listed": "what the keeper has written; its tests read it",
+    "module_utils/_gateway/relay_config.py:read_config": "a file of root; its tests have damaged ones",
     "module_utils/_web_ui/data.py:unpack": "its tests have archives",
     "plugin_utils/_preflight/variables.py:load": OURS,
     "plugin_utils/_verdict/planners.py:_developed": OURS,

@@ -22,6 +22,8 @@ TASKS: Mapping[str, str] = {
     MESSAGES: "generate",
     f"{MESSAGES}/count_tokens": "generate",
 }
+# Whose prompts an engine keeps, computed, for the next request that begins alike.
+PROMPTS = tuple(path for path, task in TASKS.items() if task == "generate" and not path.endswith("/count_tokens"))
 PROBED: Mapping[str, str] = {
     task: next(path for path in TASKS if TASKS[path] == task) for task in dict.fromkeys(TASKS.values())
 }

@@ -397,6 +397,8 @@ class Offer:
     key: bool
     task: str
     key_file: str
+    named: tuple[str, ...] = ()  # other models, that take its place when clients ask for them
+    salted: tuple[str, ...] = ()  # paths at which it keeps apart what it has computed for clients
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 import shutil
 import socket
 import tempfile
@@ -39,7 +40,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway impor
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import status as gateway_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.listeners import Listener
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.names import ETC, LOADED, RUN, SET, UNIT
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.relay import Config
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.relay_config import Config
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import Engine, Key, Settings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import files as managed_files
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import secret as managed_secret
@@ -247,6 +248,7 @@ class _Gateway:
     def _files(self, listeners: Sequence[Listener]) -> list[File]:
         settings = self.settings
         keys = gateway_keys.find(self.machine, settings.keys, check_mode=self.check_mode)
+        salt = self._salt()
         files = [
             self._own(path, text, 0o640) if path.startswith(f"{ETC}/") else File(path, text.encode())
             for path, text in self.rendered.items()
@@ -255,24 +257,30 @@ class _Gateway:
         files += [
             self._own(LISTEN, gateway_listeners.conf(listeners), 0o640),
             self._own(f"{ETC}/keys.conf", gateway_keys.clients_conf(keys)),
-            self._relay_config(),
+            self._relay_config(salt),
             File(names.DESCRIPTION, self._description(listeners).encode()),
         ]
+        own = {names.SALT: salt, **{gateway_keys.path(name): key for name, key in keys.items()}}
         files += [
-            File(gateway_keys.path(name), managed_secret.render(key).encode(), mode=0o600, secret=True)
-            for name, key in keys.items()
-            if key
+            File(path, managed_secret.render(key).encode(), mode=0o600, secret=True) for path, key in own.items() if key
         ]
         if settings.tls == "own_ca":
             covered = own_ca.covered(settings, listeners, socket.gethostname())
             files += own_ca.files(self.machine, covered, check_mode=self.check_mode)
         return files
 
-    def _relay_config(self) -> File:
+    def _salt(self) -> str:
+        """Made once: with another one nothing that is kept would be found again."""
+        if not any(engine.salted for engine in self.settings.engines):
+            return ""
+        own = managed_secret.parse(self.machine.read(names.SALT) or "")
+        return own or ("" if self.check_mode else secrets.token_urlsafe(gateway_keys.BYTES))
+
+    def _relay_config(self, salt: str) -> File:
         """As it was rendered, with the keys of the engines, and a hash by which the relay tells what it has read."""
         made = document.load(Config, json_text.mapping(self.rendered[names.RELAY_CONFIG]))
         keys = {engine.name: self._engine_key(engine) for engine in self.settings.engines}
-        made = replace(made, engines=tuple(replace(one, key=keys[one.name]) for one in made.engines))
+        made = replace(made, engines=tuple(replace(one, key=keys[one.name]) for one in made.engines), salt=salt)
         text = json.dumps(document.plain(replace(made, mark=config_hash(json.dumps(document.plain(made))))), indent=1)
         user = names.RELAY_USER
         return File(names.RELAY_CONFIG, f"{text}\n".encode(), owner=user, group=user, mode=0o600, secret=True)
@@ -295,7 +303,7 @@ class _Gateway:
             "port": self.settings.local_port,
             "model": first.model,
             "task": first.task,
-            "models": [engine.model for engine in self.settings.engines],
+            "models": [model for engine in self.settings.engines for model in (engine.model, *engine.named)],
             "key_file": gateway_keys.path(names.PROBE),
             "endpoints": gateway_listeners.endpoints(self.settings, listeners, socket.gethostname()),
         }
@@ -303,7 +311,7 @@ class _Gateway:
 
     def _hash(self, files: Sequence[File]) -> str:
         """Changes with everything that nginx reads. A certificate of somebody else is compared as a file."""
-        others = (f"{ETC}/keys/", names.RELAY_CONFIG)
+        others = (f"{ETC}/keys/", names.RELAY_CONFIG, names.SALT)
         read = [file for file in files if file.path.startswith(f"{ETC}/") and not file.path.startswith(others)]
         texts = sorted((file.path, (file.content or b"").decode()) for file in read)
         return config_hash(*(text for pair in texts for text in pair))

@@ -28,6 +28,7 @@ RELAY_UNITS = (f"{RELAY}.socket", RELAY_UNIT)
 RELAY_USER = "sparkmatrix-relay"
 RELAY_SOCKET = "/run/sparkmatrix-relay.sock"
 RELAY_CONFIG = f"{ETC}/relay.json"  # with the keys of the engines
+SALT = f"{ETC}/salt.key"  # by which the relay keeps clients apart in what engines have computed
 RELAY_STATUS = "/.sparkmatrix/status"
 CLIENT = "X-Sparkmatrix-Client"  # what nginx tells the relay: whose key it was
 HELD = "X-Sparkmatrix-Held"  # seconds that a request has waited for its engine

@@ -18,19 +18,19 @@ import functools
 import json
 import math
 import os
-import re
 import signal
 import socket
 import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import api_paths, document, json_text
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import api_paths, json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import relay_hold as hold
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import relay_http as http
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import relay_named
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.names import (
     CLIENT,
     HELD,
@@ -38,32 +38,33 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.names
     RELAY_CONFIG,
     RELAY_STATUS,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.relay_config import (
+    Config,
+    Served,
+    read_config,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.relay_hold import Gate, Held
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.relay_http import Body, Head
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import socket_name
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.relay_http import Head
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.relay_named import Named
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.relay_upstream import (
+    BROKE,
+    DIED,
+    DONE,
+    KEY,
+    Upstream,
+    fetch,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.status import Relayed
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import word
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import by_name, word
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import notify
 
 HELP = "lead requests of the gateway to the engines, and let them wait while one is away"
-CONNECT_S = 5.0
 LIST_S = 10.0  # for a list of models
 READ_S = 60.0  # for a request, of which nginx has all before it sends any
-# In which an engine that has answered 500 closes its port, where it is about to end: vLLM 0.32 took 2 s on a busy host.
-DEATH_S = 8.0
 BEAT_S = 10.0
 BACKLOG = 4096
 SENT = 3  # a request in whose work an engine ended so often is not given to it again: it may be why
-SMALL = 262144  # bytes; an answer of known length, and what comes before the first token, is kept up to here
-TAIL = 65536  # bytes of an event that has not ended
 HELD_REQUESTS = 512
-LIST_BYTES = 1048576
-# Events before the first token: nothing that a client could not get a second time.
-PRELUDE = (b":", b"event: ping", b"event: response.created", b"event: response.in_progress", b"event: message_start")
-BROKEN = (b"event: error", b'data: {"error"', b'data: {"type": "error"', b'data: {"type":"error"')
-_EVENT = re.compile(rb"\r?\n\r?\n")
-# How sending it ended.
-DONE, AWAY, DIED, BROKE, KEY = "done", "away", "died", "broke", "key"
 
 UNAVAILABLE = (
     "The engine does not answer: it is starting, stopped or has failed. Try again in a minute; on the head, systemctl"
@@ -74,46 +75,16 @@ POISON = (
     f"The engine has ended {SENT} times while it worked on this request, which is not given to it again. On the head,"
     " sparkmatrix logs says why."
 )
+NOT_STARTED = (
+    "This model did not start, and another one is loaded. On the head, sparkmatrix status says why; in half an hour it"
+    " is tried again."
+)
+BOUND = "This model is not loaded, and your key may have none loaded. GET /v1/models tells which one is."
 FAILED = "The gateway failed at this request. On the head, journalctl -u sparkmatrix-relay says why."
 WRONG_KEY = (
     "The engine refused the key of this gateway; yours is right. Run the layer gateway again, which reads the key of"
     " the engine anew."
 )
-
-
-@dataclass(frozen=True)
-class Served:
-    """One engine. ``key``: what it asks for. ``service``: its name where its keeper is on this node and there are
-    several; ``refusals``: what to say at the paths that are not for it."""
-
-    name: str
-    model: str
-    host: str
-    port: int
-    key: str = ""
-    service: str = ""
-    refusals: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Config:
-    """``mark``: a hash of it, which the relay shows."""
-
-    engines: tuple[Served, ...]
-    max_request_mib: int = 8
-    hold_s: int = 600  # 0: nothing waits
-    hold_mib: int = 256
-    mark: str = ""
-
-
-def read_config(path: str) -> Config:
-    try:
-        with open(path, "rb") as stream:
-            text = stream.read()
-    except OSError as exc:
-        raise SparkError(f"it cannot be read ({exc.strerror})", path, "Run the layer gateway") from exc
-    with json_text.Reading("it is damaged", path, "Run the layer gateway"):
-        return document.load(Config, json_text.mapping(text))
 
 
 @dataclass
@@ -133,6 +104,7 @@ class Relay:
         self.open: set[Exchange] = set()
         self.gates: list[tuple[Served, Gate]] = []
         self.known: dict[str, list[Any]] = {}  # the last list of models of each engine
+        self.named = Named(root)
         self.config = config
         self.take(config)
 
@@ -174,43 +146,14 @@ def listed(text: bytes) -> list[Any]:
     return json_text.entries(json_text.mapping(text), "data")
 
 
-def model_of(body: bytes) -> object:
+def asked_of(body: bytes) -> Mapping[str, Any]:
     """Read as engines do, so that none means another model than the one it is sent to: the last of several names, and
     as deep as Python goes. Raises :class:`ValueError`."""
     try:
         asked = json.loads(body)
     except RecursionError as exc:
         raise ValueError("it is too deep") from exc
-    return asked.get("model") if isinstance(asked, dict) else None
-
-
-async def fetch(one: Served, path: str) -> tuple[Head, bytes]:
-    """A small answer. Raises :class:`OSError` or :class:`ValueError`."""
-    reader, writer = await asyncio.open_connection(one.host, one.port, limit=http.MAX_HEAD)
-    try:
-        writer.write(http.written(b"GET %b HTTP/1.1" % path.encode(), own_fields(one)))
-        try:
-            head = http.answer_head((await reader.readuntil(http.END))[: -len(http.END)])
-        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError) as exc:
-            raise ValueError("no head of an answer") from exc
-        body, text = Body(head, b"GET"), b""
-        while not body.done:
-            data = await reader.read(65536)
-            text += body.feed(data)
-            if len(text) > LIST_BYTES:
-                raise ValueError("more than a list of models")
-            if not data:
-                if body.open_end:
-                    break
-                raise ValueError("the answer is not whole")
-        return head, text
-    finally:
-        writer.close()
-
-
-def own_fields(one: Served) -> http.Fields:
-    fields = ((b"Host", socket_name(one.host, one.port).encode()), (b"Connection", b"close"))
-    return (*fields, (b"Authorization", f"Bearer {one.key}".encode())) if one.key else fields
+    return asked if isinstance(asked, dict) else {}
 
 
 class RefusedError(Exception):
@@ -222,7 +165,7 @@ class RefusedError(Exception):
 
     def text(self, path: str) -> str:
         """As the API of ``path`` calls it."""
-        kind = "invalid_request_error"
+        kind = "permission_error" if self.status == 403 else "invalid_request_error"
         if self.status >= 500:
             kind = "api_error" if path.startswith(api_paths.MESSAGES) else "server_error"
         return http.error(str(self), kind, self.code, self.param)
@@ -246,6 +189,8 @@ class Exchange(asyncio.Protocol):
         self.began_s = 0.0  # of its wait
         self.held = False  # it has waited
         self.place = False  # it has a place among those that wait
+        self.model = ""  # that it names, where several take each other's place
+        self.told = ""  # the model that the keeper is told of for it
         self.paused = False
 
     # -- the side of nginx
@@ -260,6 +205,8 @@ class Exchange(asyncio.Protocol):
         self.timer.cancel()
         self.relay.held.gave_up += self.place
         self._leave()
+        if self.told:
+            self.relay.named.leave(self.told)
         if self.task is not None:
             self.task.cancel()
 
@@ -314,9 +261,13 @@ class Exchange(asyncio.Protocol):
         return self.head.target.partition(b"?")[0].decode("ascii")
 
     @property
+    def client(self) -> bytes:
+        return cast(Head, self.head).get(CLIENT.lower().encode())
+
+    @property
     def probes(self) -> bool:
         """Of the cluster itself, which wants to know how it is now."""
-        return cast(Head, self.head).get(CLIENT.lower().encode()) == PROBE.encode()
+        return self.client == PROBE.encode()
 
     @property
     def holds(self) -> bool:
@@ -343,23 +294,34 @@ class Exchange(asyncio.Protocol):
 
     async def _chosen(self) -> tuple[Served, Gate]:
         gates = self.relay.gates
-        if len(gates) == 1:
+        alone = len(gates) == 1
+        if alone and not (gates[0][0].named or self.path in gates[0][0].salted):
             return gates[0]
-        names = ", ".join(one.model for one, _gate in gates)
         try:
-            model = model_of(self.body)
+            asked = asked_of(self.body)
         except ValueError as exc:
+            if alone:  # the engine says so itself
+                return gates[0]
             raise RefusedError(
                 400,
                 f"The request is no JSON ({exc}). Several models are served here, and which one is meant stands in its"
                 " model.",
                 "invalid_json",
             ) from exc
+        one, gate = gates[0] if alone else await self._of(asked.get("model"))
+        if one.named and not self.probes and isinstance(asked.get("model"), str):
+            self.model = asked["model"]
+        if asked and self.path in one.salted:
+            self.body = http.salted(self.body, asked, self.relay.config.salt, self.client)
+        return one, gate
+
+    async def _of(self, model: object) -> tuple[Served, Gate]:
+        names = ", ".join(one.model for one, _gate in self.relay.gates)
         if not isinstance(model, str):
             raise RefusedError(
                 400, f"Several models are served here: name one in model. There are {names}.", "model_required", "model"
             )
-        for one, gate in gates:
+        for one, gate in self.relay.gates:
             if one.model == model:
                 return one, gate
         return await self._adapter(model, names)
@@ -388,20 +350,23 @@ class Exchange(asyncio.Protocol):
         gates = self.relay.gates
         told = await asyncio.gather(*(self.relay.models_of(one) for one, _gate in gates))
         listed: list[Any] = []
-        answered = False
+        at_hand = self.relay.named.listed() if gates[0][0].named else []
+        answered = bool(at_hand)
         for (one, gate), found in zip(gates, told):
             if isinstance(found, Head) and found.status == 401 and len(gates) == 1:
                 raise RefusedError(502, WRONG_KEY, "gateway_misconfigured")
             if isinstance(found, list):
                 listed += found
                 answered = True
-            elif self.holds and not gate.gone:
+            elif self.holds and not gate.gone and not at_hand:
                 listed += self.relay.known.get(one.name) or [
                     {"id": one.model, "object": "model", "created": 0, "owned_by": "sparkmatrix"}
                 ]
                 answered = True
         if not answered:
             raise unavailable()
+        loaded = {entry.get("id"): entry for entry in listed}
+        listed = [{**entry, **loaded.pop(entry["id"], {})} for entry in at_hand] + list(loaded.values())
         self.says(200, json.dumps({"object": "list", "data": listed}))
 
     # -- there and back
@@ -410,8 +375,11 @@ class Exchange(asyncio.Protocol):
         deaths = 0
         deadline = math.inf
         while True:
+            if self.model:
+                deadline = await self._turn(gate, deadline)
             if self.holds and deadline == math.inf and gate.closed:
                 deadline = await self._waited(gate, deadline)
+                continue
             upstream = Upstream(self, one, gate)
             how = await upstream.ended(one)
             if how == DONE:
@@ -430,20 +398,53 @@ class Exchange(asyncio.Protocol):
 
     async def _waited(self, gate: Gate, deadline: float) -> float:
         """Until the engine is back; returns when that would be too late, and raises :class:`RefusedError` then."""
-        held = self.relay.held
         if not self.holds or gate.gone:
             raise unavailable()
-        if not self.held:
-            if not held.enter(len(self.body)):
-                raise unavailable()
-            self.held = self.place = True
-            self.began_s = time.monotonic()
-            deadline = self.began_s + held.seconds
+        deadline = self._enter(deadline)
         how = await gate.wait(max(deadline - time.monotonic(), 0.0))
         if how != hold.GO:
-            held.late += how == hold.LATE
+            self.relay.held.late += how == hold.LATE
             raise unavailable()
         return deadline
+
+    def _enter(self, deadline: float) -> float:
+        """A place among those that wait, until when."""
+        held = self.relay.held
+        if self.held:
+            return deadline
+        if not held.enter(len(self.body)):
+            raise unavailable()
+        self.held = self.place = True
+        self.began_s = time.monotonic()
+        return self.began_s + held.seconds
+
+    async def _turn(self, gate: Gate, deadline: float) -> float:
+        """Until its model is the one that is loaded; raises :class:`RefusedError` where that will not be in time."""
+        named, bound = self.relay.named, self.client.decode() in self.relay.config.bound
+        while True:
+            told = named.of(self.model)
+            if told.state == by_name.UNKNOWN:
+                await self._adapter(self.model, ", ".join(str(entry.get("id")) for entry in named.listed()))
+                self.model = ""
+                return deadline
+            if told.state == by_name.BROKEN:
+                raise RefusedError(503, NOT_STARTED, "model_broken", "model", again=False)
+            if bound and told.state in (by_name.QUEUED, by_name.ABSENT):
+                raise RefusedError(403, BOUND, "model_not_loaded", "model")
+            if not self.told and not (bound and told.state != by_name.SERVING):
+                self.told = self.model
+                named.enter(self.model)
+            if told.state == by_name.SERVING:
+                return deadline
+            if gate.gone:
+                raise unavailable()
+            left = min(deadline - time.monotonic(), self.relay.held.seconds) if self.holds else 0.0
+            if left <= (told.seconds or 0.0):
+                self.relay.held.late += self.held
+                when = f"in {told.seconds:.0f} s" if told.seconds else "later"
+                raise RefusedError(503, f"This model is not loaded. Ask again {when}.", "model_not_loaded", "model")
+            deadline = self._enter(deadline)
+            await asyncio.sleep(relay_named.LOOK_S)
 
     def _leave(self) -> None:
         if self.place:
@@ -483,214 +484,6 @@ class Exchange(asyncio.Protocol):
 
     def ends(self) -> None:
         self.transport.close()
-
-
-class Upstream(asyncio.Protocol):
-    """One try to have an engine answer a request."""
-
-    def __init__(self, exchange: Exchange, one: Served, gate: Gate) -> None:
-        self.exchange, self.gate = exchange, gate
-        self.result: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.buffer = b""
-        self.head: Head | None = None
-        self.body: Body | None = None
-        self.events = False  # a stream of events
-        self.whole = False  # passed on when it is whole
-        self.doubtful = False  # what an engine answers that is about to end
-        self.kept = b""  # what has come and is not passed on
-        self.begun = False
-        self.framed = False  # passed on in chunks
-        self.transport: asyncio.Transport | None = None
-
-    async def ended(self, one: Served) -> str:
-        loop = asyncio.get_running_loop()
-        self.exchange.upstream = self
-        try:
-            try:
-                await asyncio.wait_for(loop.create_connection(lambda: self, one.host, one.port), CONNECT_S)
-            except (OSError, asyncio.TimeoutError):
-                return AWAY
-            self._send(one)
-            how = await self.result
-            if self.doubtful and how == DONE and not self.begun:
-                how = await self._doubted(one)
-            return how
-        finally:
-            if self.transport is not None:
-                self.transport.abort()
-
-    def _send(self, one: Served) -> None:
-        head = cast(Head, self.exchange.head)
-        asked = tuple(
-            (name, value)
-            for name, value in head.passed
-            if name.lower() not in (b"authorization", b"x-api-key") and not name.lower().startswith(b"x-sparkmatrix-")
-        )
-        body = self.exchange.body
-        length = ((b"Content-Length", b"%d" % len(body)),) if body or head.method != b"GET" else ()
-        first = b"%b %b HTTP/1.1" % (head.method, head.target)
-        if self.transport is not None:
-            self.transport.write(http.written(first, (*own_fields(one), *asked, *length)))
-            if body:
-                self.transport.write(body)
-
-    async def _doubted(self, one: Served) -> str:
-        """An error of an engine that goes on is its answer; one that closes its port has ended."""
-        if self.exchange.probes:
-            return self._passed()
-        until = time.monotonic() + DEATH_S
-        while time.monotonic() < until:
-            await asyncio.sleep(min(DEATH_S / 6, 0.5))
-            try:
-                _reader, writer = await asyncio.wait_for(asyncio.open_connection(one.host, one.port), CONNECT_S)
-                writer.close()
-            except (OSError, asyncio.TimeoutError):
-                return DIED
-        return self._passed()
-
-    def _passed(self) -> str:
-        """What was kept back, for whoever asked."""
-        self._begin(self.kept, len(self.kept))
-        self.exchange.ends()
-        return DONE
-
-    def pause(self) -> None:
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.pause_reading()
-
-    def resume(self) -> None:
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.resume_reading()
-
-    # -- the side of the engine
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self.result.done():
-            return
-        if self.body is not None and self.body.open_end and exc is None and not self.events:
-            self._finish()
-        elif self.begun or (self.whole and self.kept and not self.doubtful):
-            self._end(BROKE)
-        else:
-            self._end(DIED)
-
-    def _end(self, how: str) -> None:
-        if not self.result.done():
-            self.result.set_result(how)
-
-    def data_received(self, data: bytes) -> None:
-        if self.result.done():
-            return
-        try:
-            if self.body is None:
-                data = self._heads(data)
-            if self.body is not None and not self.result.done():
-                self._payload(self.body.feed(data))
-                if self.body.done:
-                    self._finish()
-        except ValueError as exc:
-            self.exchange.relay.say(f"{self.gate.name} answered what is no HTTP: {exc}")
-            self._end(BROKE if self.begun else DIED)
-
-    def _heads(self, data: bytes) -> bytes:
-        """Up to the head of the answer; what is behind it."""
-        self.buffer += data
-        while True:
-            end = self.buffer.find(http.END)
-            if end < 0:
-                if len(self.buffer) > http.MAX_HEAD:
-                    raise ValueError("a head that does not end")
-                return b""
-            head, self.buffer = http.answer_head(self.buffer[:end]), self.buffer[end + len(http.END) :]
-            if head.status >= 200:
-                break
-        rest, self.buffer = self.buffer, b""
-        if head.status == 503 and self.exchange.holds and self.gate.read().phase != word.SERVING:
-            self._end(AWAY)
-        elif head.status == 401:
-            self._end(KEY)
-        else:
-            self.head, self.body = head, Body(head, cast(Head, self.exchange.head).method)
-            self.events = head.get(b"content-type").lower().startswith(b"text/event-stream")
-            self.doubtful = head.status == 500 and self.exchange.holds
-            self.whole = not self.events and not self.body.open_end and (head.length or 0) <= SMALL
-            self.whole = (self.whole and not self.body.chunked) or self.doubtful
-        return rest
-
-    def _payload(self, payload: bytes) -> None:
-        if not payload:
-            return
-        if self.whole:
-            self.kept += payload
-            if len(self.kept) > SMALL:
-                self.whole = self.doubtful = False
-                payload, self.kept = self.kept, b""
-            else:
-                return
-        if self.events:
-            payload = self._events(payload)
-            if not payload:
-                return
-        if self.begun:
-            self.exchange.transport.write(http.chunk(payload) if self.framed else payload)
-        else:
-            self._begin(payload, None)
-
-    def _events(self, payload: bytes) -> bytes:
-        """Whole events only, so that an error can follow; from the first on that is more than a prelude."""
-        if self.kept:
-            payload, self.kept = self.kept + payload, b""
-        if not payload.endswith((b"\n\n", b"\r\n\r\n")):
-            end = max(
-                (payload.rfind(mark) + len(mark) for mark in (b"\n\n", b"\r\n\r\n") if mark in payload), default=0
-            )
-            payload, self.kept = payload[:end], payload[end:]
-            if len(self.kept) > TAIL:
-                payload, self.kept = payload + self.kept, b""
-        if payload and not self.begun:
-            first = next((event for event in _EVENT.split(payload) if event and not event.startswith(PRELUDE)), b"")
-            self.whole = self.doubtful = self.exchange.holds and first.startswith(BROKEN)
-            if self.doubtful or (not first and len(payload) <= SMALL):
-                self.kept = payload + self.kept
-                return b""
-        return payload
-
-    def _begin(self, payload: bytes, length: int | None) -> None:
-        head, body = cast(Head, self.head), cast(Body, self.body)
-        self.begun = True
-        self.gate.works()
-        self.framed = length is None and not body.none and (body.chunked or body.open_end)
-        if length is None:
-            length = head.length
-        if self.framed:
-            framed = http.chunk(payload) if payload else b""
-            self.exchange.begins(head, framed, (b"Transfer-Encoding", b"chunked"))
-        elif length is not None:
-            self.exchange.begins(head, payload, (b"Content-Length", b"%d" % length))
-        else:
-            self.exchange.begins(head, payload)
-        if self.exchange.paused:
-            self.pause()
-
-    def _finish(self) -> None:
-        """All of it is there."""
-        if self.doubtful:
-            self._end(DONE)  # passed on by :meth:`_doubted`, or not
-            return
-        if self.whole and self.kept:
-            self._passed()
-        else:
-            if not self.begun:
-                self._begin(b"", None)
-            if self.kept:
-                self.exchange.transport.write(http.chunk(self.kept) if self.framed else self.kept)
-            if self.framed:
-                self.exchange.transport.write(b"0\r\n\r\n")
-            self.exchange.ends()
-        self._end(DONE)
 
 
 # -- sparkmatrix-node relay -------------------------------------------------------------------------------------------

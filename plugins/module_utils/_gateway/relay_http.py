@@ -4,9 +4,14 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import api_paths
 
@@ -101,6 +106,18 @@ def error_event(path: str, text: str) -> bytes:
     answer is whole: whoever does not know errors sees a connection that ends too early."""
     named = path.startswith((api_paths.MESSAGES, api_paths.RESPONSES))
     return f"{'event: error' + chr(10) if named else ''}data: {text}\n\n".encode()
+
+
+def salted(body: bytes, asked: Mapping[str, Any], secret: str, client: bytes) -> bytes:
+    """``body``, which says ``asked``, with whom it shares what an engine has computed: the same client, who may divide
+    that further, but reach nobody else's."""
+    own = asked.get("cache_salt")
+    told = own.encode("utf-8", "surrogatepass") if isinstance(own, str) else b""
+    digest = hmac.new(secret.encode(), len(client).to_bytes(4, "big") + client + told, hashlib.sha256).digest()
+    salt = base64.urlsafe_b64encode(digest).rstrip(b"=")
+    if "cache_salt" in asked or not json.detect_encoding(body).startswith("utf-8"):
+        return json.dumps({**asked, "cache_salt": salt.decode()}).encode()
+    return body.rstrip(b" \t\r\n")[:-1] + b',"cache_salt":"%b"}' % salt  # as it was written
 
 
 def _lines(text: bytes) -> tuple[bytes, Fields]:

@@ -29,6 +29,8 @@ class Engine:
     key_file: str = paths.ENGINE_KEY
     # What the cluster's own probe asks for.
     task: str = field(default="generate", metadata=document.one_of(*api_paths.PROBED))
+    named: tuple[str, ...] = ()  # other models, that may take its place
+    salted: tuple[str, ...] = ()  # paths at which it keeps clients apart in what it has computed
 
     @property
     def here(self) -> bool:
@@ -38,10 +40,11 @@ class Engine:
 
 @dataclass(frozen=True)
 class Key:
-    """Without one, ``key`` is made on the node."""
+    """Without one, ``key`` is made on the node. ``switch``: may have another model loaded."""
 
     name: str
     key: str = ""
+    switch: bool = True
 
 
 # How long the engine may send nothing: the wait in a full queue and the longest prefill, or the whole answer where it

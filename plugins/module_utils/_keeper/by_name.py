@@ -13,6 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Optional
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+
+TOLD = f"{paths.RUN}/models"  # .json: what all are told of models; .sock: where they are asked for
+
 # A one that nobody has repeated for so long is no longer anybody's; the relay repeats each every second or two.
 ASKED_S = 10.0
 IDLE_S = 5.0  # without a request for so long a model has none

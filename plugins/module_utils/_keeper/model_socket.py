@@ -99,7 +99,7 @@ class ModelSocket:
 
     @property
     def file(self) -> str:
-        return f"{paths.RUN}/models{Names(self.instance).suffix}.json"
+        return f"{by_name.TOLD}{Names(self.instance).suffix}.json"
 
     def tell(self) -> None:
         """The answer to ``GET /v1/models``; ``state`` and ``seconds`` are beside what such a list has."""
@@ -129,7 +129,7 @@ class ModelSocket:
 
     @property
     def place(self) -> str:
-        return f"{paths.RUN}/models{Names(self.instance).suffix}.sock"
+        return f"{by_name.TOLD}{Names(self.instance).suffix}.sock"
 
     def begin(self) -> None:
         """Whoever connects is asked of the kernel for his group: the relay's may be made after the socket."""

@@ -331,7 +331,8 @@ def plan(
         return engine_plan.Plans({}, summary, findings)
     identity = _identity([*planned, *at_hand])
     plans = {fact.host: replace(_document(fact, ordered, planned, at_hand), identity=identity) for fact in ordered}
-    plans[head] = replace(plans[head], services=tuple(_offer(one.name, one.first) for one in planned))
+    others = [one.first for one in at_hand]
+    plans[head] = replace(plans[head], services=tuple(_offer(one.name, one.first, others) for one in planned))
     return engine_plan.Plans(plans, summary, findings)
 
 
@@ -658,6 +659,18 @@ def _head(name: str, plan: ServicePlan) -> Head:
     )
 
 
-def _offer(name: str, plan: ServicePlan) -> Offer:
+def _offer(name: str, plan: ServicePlan, others: Sequence[ServicePlan]) -> Offer:
+    """``others``: that may take its place."""
     engine = plan.engine
-    return Offer(name, engine.served_model_name, engine.host, engine.port, engine.key, engine.task, paths.ENGINE_KEY)
+    salted = [KINDS[one.engine.name].salted for one in (plan, *others) if one.prefixes.base]
+    return Offer(
+        name,
+        engine.served_model_name,
+        engine.host,
+        engine.port,
+        engine.key,
+        engine.task,
+        paths.ENGINE_KEY,
+        tuple(other.engine.served_model_name for other in others),
+        tuple(path for path in salted[0] if all(path in paths for paths in salted)) if salted else (),
+    )

@@ -17,7 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import a
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall.port_filter import GATEWAY, slice_of
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names, relay_http
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.relay import Config, Served
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.relay_config import Config, Served
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import (
     BURST,
     SILENCE_S,
@@ -58,11 +58,14 @@ def relay_config(settings: Settings) -> str:
             engine.host,
             engine.port,
             service="" if alone else engine.name,
-            refusals=refusals(settings, engine),
+            refusals={**({} if engine.named else refusals(settings, engine)), **not_apart(settings, engine)},
+            named=bool(engine.named),
+            salted=engine.salted,
         )
         for engine in settings.engines
     ]
-    made = Config(tuple(engines), settings.max_request_mib, settings.hold, settings.hold_mib)
+    bound = tuple(key.name for key in settings.keys if not key.switch)
+    made = Config(tuple(engines), settings.max_request_mib, settings.hold, settings.hold_mib, bound=bound)
     return json.dumps(document.plain(made), indent=1) + "\n"
 
 
@@ -84,6 +87,15 @@ def refusals(settings: Settings, engine: Engine) -> dict[str, str]:
         for path, task in api_paths.TASKS.items()
         if path in settings.paths and task not in ("rank", engine.task)
     }
+
+
+def not_apart(settings: Settings, engine: Engine) -> dict[str, str]:
+    """Paths at which several clients would share what the engine keeps of prompts."""
+    if not engine.salted or len(settings.keys) < 2:
+        return {}
+    closed = [path for path in api_paths.PROMPTS if path in settings.paths and path not in engine.salted]
+    said = "keeps computed prompts, and does not keep clients apart at this path"
+    return {path: f"This engine {said}. Use {', '.join(engine.salted)}." for path in closed}
 
 
 def unit(settings: Settings) -> str:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import api_paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Memory, Prefixes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import option_tables
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.kinds import base as kinds_base
@@ -176,6 +177,7 @@ class SGLang(Engine):
     counted = _COUNTED
     uncounted = _UNCOUNTED
     prefixes_otherwise = _OTHERWISE
+    salted = tuple(path for path in api_paths.PROMPTS if path != api_paths.MESSAGES)  # 0.5.23
     lora = Lora("enable-lora", ("max-loras-per-batch", 8), ("max-lora-rank", 64), "max-loaded-loras")
 
     def image_version(self, image: str) -> str:

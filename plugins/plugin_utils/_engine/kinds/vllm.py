@@ -272,6 +272,7 @@ class VLLM(Engine):
     counted = _COUNTED
     uncounted = _UNCOUNTED
     prefixes_otherwise = _OTHERWISE
+    salted = api_paths.PROMPTS
     left_in_memory = "vllm_offload_"
     lora = Lora("enable-lora", ("max-loras", 1), ("max-lora-rank", 16), "max-cpu-loras")
     profile_options = _PROFILE_OPTIONS

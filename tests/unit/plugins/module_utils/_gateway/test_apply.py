@@ -252,6 +252,22 @@ def test_an_engine_that_asks_for_no_key(fake: Fake) -> None:
     assert json.loads(fake.read(names.RELAY_CONFIG))["engines"][0]["key"] == ""
 
 
+def test_by_what_clients_are_kept_apart_is_made_once(fake: Fake) -> None:
+    one = dataclasses.replace(PLAIN.engines[0], salted=("/v1/completions",), named=("other",))
+    fake.apply()
+    fake.apply(check=True, engines=(one,))
+    assert not fake.path(names.SALT).exists()
+    fake.apply(engines=(one,))
+    salt = json.loads(fake.read(names.RELAY_CONFIG))["salt"]
+    assert len(salt) >= 43 and salt in fake.read(names.SALT)
+    assert fake.path(names.SALT).stat().st_mode & 0o777 == 0o600
+    assert not fake.apply(engines=(one,)).changed
+    assert json.loads(fake.read(names.RELAY_CONFIG))["salt"] == salt
+    assert json.loads(fake.read(names.DESCRIPTION))["models"] == ["tiny", "other"]  # whose keepers come in by it
+    fake.apply()
+    assert not fake.path(names.SALT).exists() and not json.loads(fake.read(names.RELAY_CONFIG))["salt"]
+
+
 def test_the_relay_heals_and_is_started_anew_with_another_program(fake: Fake) -> None:
     fake.apply()
     before, fake.relaying = fake.relaying, "older"

@@ -17,7 +17,7 @@ import pytest
 import relay_engine as e
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import relay as r
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import relay_hold
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import relay_hold, relay_upstream
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import relay_http as http
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import word
 from relay_engine import Engine, Request, Writer, answer, chunk, house, served, token
@@ -29,7 +29,7 @@ PROBES = {"X_Sparkmatrix_Client": "probe"}
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_hold, "LOOK_S", 0.01)
     monkeypatch.setattr(relay_hold, "TRY_S", 0.05)
-    monkeypatch.setattr(r, "DEATH_S", 0.3)
+    monkeypatch.setattr(relay_upstream, "DEATH_S", 0.3)
 
 
 async def says_yes(request: Request, writer: Writer) -> None:
@@ -82,7 +82,7 @@ def test_an_answer_and_a_stream_pass_as_they_are(tmp_path: Path) -> None:
         (e.head("200 OK", "Transfer-Encoding: chunked") + b"3;x=y\r\nabc\r\n0\r\nTrailer: x\r\n\r\n", b"abc", True),
         (e.head("200 OK", "Transfer-Encoding: chunked") + b"0\r\n\r\n", b"", True),
         (e.head("200 OK", "Transfer-Encoding: chunked") + b"3\r\nabc\r\n", b"abc", False),
-        (e.head("200 OK", f"Content-Length: {r.SMALL + 1}") + b"x" * 100_000, b"x" * 100_000, False),
+        (e.head("200 OK", f"Content-Length: {relay_upstream.SMALL + 1}") + b"x" * 100_000, b"x" * 100_000, False),
         (e.head("429 Too Many Requests", "Content-Length: 2") + b"{}", b"{}", True),
         (answer({"error": "no"}, "400 Bad Request"), b'{"error": "no"}', True),
     ],

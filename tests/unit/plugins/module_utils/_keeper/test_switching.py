@@ -82,6 +82,7 @@ class Cluster:
         self.large: set[str] = set()  # models that find too little memory
         self.steps = self.until = 0
         self.keepers = 0
+        self.configs = False  # whether configurations are on trial
         self.socket = None
 
     def step(self, what):
@@ -157,6 +158,8 @@ class Cluster:
                 shutting_down=lambda: False,
                 socket=self.socket,
                 again=self.again,
+                config=f"hash of {head.placed}" if self.configs else "",
+                compare=lambda: None,
                 sleep=self.sleep,
                 clock=lambda: self.now,
                 wall=lambda: 1e9 + self.now,
@@ -312,6 +315,20 @@ def test_a_run_that_takes_the_models_away_leaves_the_one_in_place(cluster):
         node.placed = "one"
     cluster.live(40)
     assert cluster.answers == "one"
+
+
+def test_a_model_that_clients_have_loaded_is_on_no_trial(cluster):
+    """What has served before it is another model and no earlier plan."""
+    cluster.configs = True
+    cluster.live(20)
+    cluster.asks["two"] = (20, 60)
+    cluster.live(40)
+    assert cluster.answers == "two"
+    state = cluster.state()
+    assert state.tried == ("hash of two",) and state.back is None
+    cluster.nodes[0].active = "failed"
+    cluster.live(60)
+    assert cluster.answers == "two" and [entry.event for entry in cluster.state().history] == ["switch", "dead"]
 
 
 def steps_of(tmp_path, broken=()):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.api_paths import PROBED
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.api_paths import MESSAGES, PROBED, PROMPTS
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import causes
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.image import Found
@@ -393,6 +393,12 @@ def by_name(*models, count=2, **variables):
 
 
 OTHER = {"recipe": "qwen3-8b", "served_model_name": "other", "context": 4096}
+SGLANG = {
+    "served_model_name": "third",
+    "engine": "sglang",
+    "venv_path": "/opt/third",
+    "venv_requirements": ["sglang==0.5.23"],
+}
 
 
 def test_models_by_name_are_planned_whole_and_need_what_all_of_them_need():
@@ -404,6 +410,8 @@ def test_models_by_name_are_planned_whole_and_need_what_all_of_them_need():
         assert {one.names.unit for one in plan.all} == {"sparkmatrix-engine.service"}
         assert [one.path for one in plan.environments] == ["/opt/sparkmatrix/engine", "/opt/third"]
     assert "other, third" in plans.summary[-1]
+    (offer,) = plans.plans["spark1"].services
+    assert (offer.named, offer.salted) == (("other", "third"), ())
     alone, _findings = by_name()
     assert alone.plans["spark1"].identity != plans.plans["spark1"].identity
     assert plans.plans["spark1"].identity == plans.plans["spark2"].identity
@@ -427,6 +435,13 @@ def test_models_by_name_are_planned_whole_and_need_what_all_of_them_need():
 def test_what_a_switch_could_not_do_is_refused_before_anything_is_changed(models, variables, where, found):
     _plans, findings = by_name(*models, **variables)
     assert any(where in host and found in text for host, text in findings), findings
+
+
+def test_clients_are_kept_apart_where_all_models_can():
+    for models, without in (([OTHER], set()), ([OTHER, {**OTHER, **SGLANG}], {MESSAGES})):
+        plans, findings = by_name(*models, count=1, engine_prefix_cache_gb=10)
+        assert not findings
+        assert set(plans.plans["spark1"].services[0].salted) == {*PROMPTS} - without
 
 
 def test_what_names_the_one_model_does_not_name_the_others():

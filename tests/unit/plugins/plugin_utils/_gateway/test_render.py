@@ -10,10 +10,10 @@ import re
 from typing import Any
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import api_paths, document, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.relay import Config
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import Engine, Settings
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.relay_config import Config
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import Engine, Key, Settings
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._gateway import checks
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._gateway import render as g
 
@@ -145,6 +145,20 @@ def test_the_relay_is_told_its_engines():
     assert (made.hold_s, made.hold_mib, made.max_request_mib) == (30, 256, 8)
     assert relayed(PLAIN).engines[0].service == "", "one that is alone has the plain names"
     assert not any(one.key for one in made.engines), "keys are the node's to add"
+
+
+def test_the_relay_is_told_who_may_switch_and_who_shares():
+    """What a path is for is another question for each model that may be loaded."""
+    keys = (Key("alice"), Key("batch", switch=False))
+    chat, generates = "/v1/chat/completions", api_paths.PROMPTS
+    one = Engine("chat", "tiny", named=("bge",), salted=(chat,))
+    made = relayed(wanted(engines=(one,), keys=keys))
+    (told,) = made.engines
+    assert (made.bound, told.named, told.salted, made.salt) == (("batch",), True, (chat,), "")
+    assert set(told.refusals) == {*generates} - {chat}, "several clients would share there"
+    assert all(f"Use {chat}." in text for text in told.refusals.values())
+    assert not relayed(wanted(engines=(one,), keys=keys[:1])).engines[0].refusals, "one client shares with nobody"
+    assert relayed(PLAIN).bound == ()
 
 
 def test_the_units_of_the_relay():
