@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests/lab"), str(ROOT / "tests/scenarios")]
 import cluster
 from cluster import LabError
-from test_by_name import ASK
+from test_by_name import ASK, GATEWAY
 
 HEAD = "spark1"
 MODELS = "/opt/sparkmatrix/models"
@@ -61,7 +61,7 @@ class Bench:
         paths = [str(self.recipes()), str(ROOT / "tests/lab/recipes")]
         settings = {"engine_recipe": recipe, "engine_recipe_paths": paths, "engine_ready_timeout_s": READY_S}
         settings["engine_models"] = [name for name in NAMES if name != recipe]
-        said = json.dumps({**settings, "fabric_bandwidth_test": "never"})
+        said = json.dumps({**settings, **GATEWAY, "fabric_bandwidth_test": "never"})
         overlay = str((self.state / "overlay").relative_to(ROOT))
         found = cluster.play(
             name, "-e", said, playbook=playbook, inventory="inventories/1spark", overlay=overlay, show=False

@@ -5,8 +5,8 @@
 
 Usage: test_by_name.py [--only STEP[,STEP]] [--beside ID] [--keep]
 
-vLLM on CPUs with a tiny model under several names. Who asks is a program on the head, which waits as the relay of the
-gateway does: it asks the keeper once for each request, and again until the model serves. Prints one JSON line.
+vLLM on CPUs with a tiny model under several names, behind the gateway, where each request waits for its model. Prints
+one JSON line.
 """
 
 from __future__ import annotations
@@ -30,48 +30,34 @@ OTHERS = [
     {"recipe": "tiny-llama-cpu", "served_model_name": OTHER, "context": 128},
     {"recipe": "tiny-llama-cpu", "served_model_name": THIRD, "model_path": f"{MODELS}/broken"},
 ]
-MODELS_BY_NAME = ("-e", json.dumps({"engine_models": OTHERS}), "-e", "fabric_bandwidth_test=never")
+# As many requests as there are, from one key.
+GATEWAY = {"gateway_listen": ["127.0.0.1"], "gateway_tls": "off", "gateway_requests_per_minute": 0}
+SETTINGS = {"engine_models": OTHERS, **GATEWAY, "fabric_bandwidth_test": "never"}
+MODELS_BY_NAME = ("-e", json.dumps(SETTINGS))
 SWITCH_S = 300.0
-REQUESTS, STREAMS = 1000, 64
-# On the head, as root. ``state`` asks the keeper; ``answer`` waits until the model serves and asks it.
+REQUESTS, STREAMS, BROKEN_TIMES = 1000, 64, 100
+# On the head, as root: one request through the gateway, which waits there. Nobody tries again.
 CLIENT = """
-import concurrent.futures, http.client, json, re, socket, sys, time
-key = re.search(r'"(.+)"', open('/etc/sparkmatrix/engine-key.env').read())[1]
+import concurrent.futures, http.client, json, sys, time
+key = open('/etc/sparkmatrix/gateway/keys/default.key').read().strip()
 head = {'Authorization': 'Bearer ' + key, 'Content-Type': 'application/json'}
-def state(model):
-    with socket.socket(socket.AF_UNIX) as way:
-        way.settimeout(10)
-        way.connect('/run/sparkmatrix/models.sock')
-        way.sendall(json.dumps({'model': model}).encode() + b'\\n')
-        return json.loads(way.makefile().readline())
-def once(model):
-    way = http.client.HTTPConnection('127.0.0.1', 8000, timeout=120)
-    body = {'model': model, 'messages': [{'role': 'user', 'content': 'fox'}], 'max_tokens': 4, 'temperature': 0}
-    way.request('POST', '/v1/chat/completions', json.dumps(body), head)
-    answer = way.getresponse()
-    return answer.status, json.loads(answer.read())
 def answer(model, seconds):
-    end, again = time.time() + seconds, 0
-    while time.time() < end:
-        try:
-            told = state(model)['state']
-            if told in ('broken', 'unknown'):
-                return told, again
-            if told == 'serving':
-                status, said = once(model)
-                if status == 200 and said['model'] == model and said['usage']['completion_tokens'] == 4:
-                    return 'answered', again
-                if status not in (404, 503):
-                    return f'{status} {said}', again
-        except (OSError, ValueError, http.client.HTTPException):
-            pass
-        again += 1
-        time.sleep(1)
-    return 'no answer in time', again
+    body = {'model': model, 'messages': [{'role': 'user', 'content': 'fox'}], 'max_tokens': 4, 'temperature': 0}
+    way = http.client.HTTPConnection('127.0.0.1', 8443, timeout=seconds)
+    try:
+        way.request('POST', '/v1/chat/completions', json.dumps(body), head)
+        got = way.getresponse()
+        said = json.loads(got.read())
+    except (OSError, ValueError, http.client.HTTPException) as exc:
+        return repr(exc)
+    if got.status != 200:
+        return said['error']['code']
+    right = said['model'] == model and said['usage']['completion_tokens'] == 4
+    return 'answered' if right else str(said)
 """
 ASK = f"""{CLIENT}
 began = time.time()
-found, _again = answer(sys.argv[1], float(sys.argv[2]))
+found = answer(sys.argv[1], float(sys.argv[2]))
 print(json.dumps({{'found': found, 'seconds': round(time.time() - began, 1)}}))
 """
 MIXED = f"""{CLIENT}
@@ -80,11 +66,11 @@ chance = random.Random(1)
 asked = [chance.choice(sys.argv[3:]) for _number in range(int(sys.argv[1]))]
 def one(model):
     began = time.time()
-    return (*answer(model, 900), time.time() - began)
+    return answer(model, 900), time.time() - began
 with concurrent.futures.ThreadPoolExecutor(int(sys.argv[2])) as pool:
     done = list(pool.map(one, asked))
-waits = sorted(seconds for _found, _again, seconds in done)
-wrong = [found for found, _again, _seconds in done if found != 'answered']
+waits = sorted(seconds for _found, seconds in done)
+wrong = [found for found, _seconds in done if found != 'answered']
 print(json.dumps({{'answered': len(done) - len(wrong), 'wrong': wrong[:5], 'longest_s': round(waits[-1], 1),
                   'median_s': round(waits[len(waits) // 2], 1)}}))
 """
@@ -165,7 +151,7 @@ def switched(here: Cluster) -> dict[str, Any]:
 def third(here: Cluster) -> dict[str, Any]:
     """The third does not start: the one before answers again, and it is told why."""
     began = time.monotonic()
-    ask(here, THIRD, "broken")
+    ask(here, THIRD, "model_broken")
     back = ask(here, ONE)
     seconds = time.monotonic() - began
     state, why = kept(here), kept(here)["models"]["broken"][THIRD]["why"]
@@ -174,6 +160,16 @@ def third(here: Cluster) -> dict[str, Any]:
     if state["failures"]:
         raise LabError("it counts as a failure of the one that serves")
     return {"seconds": round(seconds), "back_s": back, "why": why[:200]}
+
+
+def hundred(here: Cluster) -> dict[str, Any]:
+    """The same a hundred times."""
+    found = []
+    for _number in range(BROKEN_TIMES):
+        allow_more(here)
+        ask(here, THIRD, "model_broken")
+        found.append(ask(here, ONE))
+    return {"times": len(found), "longest_s": max(found)}
 
 
 def killed(here: Cluster) -> dict[str, Any]:
@@ -227,7 +223,7 @@ def gone(here: Cluster) -> dict[str, Any]:
     return {"seconds": round(run.seconds)}
 
 
-STEPS = {step.__name__: step for step in (site, again, switched, third, killed, mixed, back, gone)}
+STEPS = {step.__name__: step for step in (site, again, switched, third, killed, mixed, back, hundred, gone)}
 
 
 def main() -> int:
