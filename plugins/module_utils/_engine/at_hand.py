@@ -129,14 +129,6 @@ def listed(machine: Machine) -> dict[str, AtHand]:
     return {one.model: one for one in sorted(found, key=lambda one: one.model)}
 
 
-def in_place(machine: Machine) -> str:
-    """The model of which all files are where they belong; empty where that is none of them."""
-    for one in listed(machine).values():
-        if all(machine.content(path) == content.encode() for path, content in one.files.items()):
-            return one.model
-    return ""
-
-
 # -- what has served --------------------------------------------------------------------------------------------------
 
 

@@ -35,7 +35,7 @@ class Named:
         self.entries: list[dict[str, Any]] = []
 
     def listed(self) -> list[dict[str, Any]]:
-        """What ``GET /v1/models`` answers of them; nothing where no keeper runs."""
+        """What ``GET /v1/models`` answers of them; nothing where no keeper has run since the node started."""
         try:
             with open(f"{self.place}.json", "rb") as stream:
                 status = os.fstat(stream.fileno())
@@ -47,7 +47,7 @@ class Named:
         return self.entries
 
     def of(self, model: str) -> Shown:
-        """Where no keeper runs, nobody switches, and the engine itself knows what it serves."""
+        """Where nobody speaks of any, the engine itself knows what it serves."""
         entries = self.listed()
         for entry in entries:
             if entry.get("id") == model:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
@@ -53,11 +54,11 @@ class InPlace:
         return self.parts.store.state.models
 
     def begin(self, last: State) -> bool:
-        """Whether the keeper before was cut off before all files were in place. Whoever has stopped it, has ended
-        that."""
-        stopped = last.end == "stopped"
+        """Whether the keeper before was cut off before all files were in place. Whoever has stopped it, or has placed
+        others, has ended that."""
+        stopped, back = last.end == "stopped", last.back
         self.know(by_name.adopted(last.models, self.socket.model, self.socket.look(), stopped=stopped))
-        if last.back and stopped and last.back.config != self.parts.config:
+        if back and self.parts.config != back.config and (stopped or self.parts.config != back.instead):
             self.parts.store.write(self.parts.say, back=None)
         return self.models.going not in ("", self.socket.model) or self.parts.store.state.back is not None
 
@@ -108,7 +109,7 @@ class InPlace:
             return why
         if self.trial is None or trouble.kind not in trial.FAULTS:
             return ""
-        problem = self.back(reason)
+        problem = self.back()
         if problem:
             self.ends(problem)
         return "" if problem else reason
@@ -156,24 +157,22 @@ class InPlace:
                 return None
         self.parts.store.write(self.parts.say, against=tuple(against))
         said = "; ".join(one.found for one in against)
-        problem = self.back(said)
+        problem = self.back()
         if problem:  # it is not stopped for nothing
             self.ends(f"{said}; {problem}")
             return None
         return Verdict(trial.EVENT, said, host)
 
-    def back(self, why: str) -> str:
+    def back(self) -> str:
         """Have what served before take its place. Only what has served until now, and has passed its own trial, on
         nodes that all can; else why not."""
-        state, found = self.parts.store.state, self.parts.before()
-        if state.back:
-            return ""
-        if found is None or state.tried[-1:] != (found.config,):
+        found = self.parts.before()
+        if found is None or self.parts.store.state.tried[-1:] != (found.config,):
             return f"there is nothing that has been good; {trial.BY_HAND}"
         problem = self.on_all("check", Wanted(found.plan))
         if not problem:
             self.trial = None
-            self.parts.store.write(self.parts.say, back=found)
+            self.parts.store.write(self.parts.say, back=replace(found, instead=self.parts.config))
         return problem
 
     def ends(self, how: str) -> None:

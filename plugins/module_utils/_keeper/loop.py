@@ -107,8 +107,6 @@ class Keeper:
             self._save(end="shutdown" if self.parts.shutting_down() else "stopped")
             self.parts.say("Stopped. The ranks are left as they are")
             return 0
-        finally:
-            self.parts.socket.end()
 
     def _run(self) -> int:
         parts = self.parts

@@ -102,7 +102,8 @@ class ModelSocket:
         return f"{by_name.TOLD}{Names(self.instance).suffix}.json"
 
     def tell(self) -> None:
-        """The answer to ``GET /v1/models``; ``state`` and ``seconds`` are beside what such a list has."""
+        """The answer to ``GET /v1/models``; ``state`` and ``seconds`` are beside what such a list has. It stays when
+        the keeper ends: without one nobody switches, so who waits for another model waits for the next keeper."""
         listed = []
         for model in self.plans:
             said = document.plain(self.shown(model))
@@ -118,12 +119,6 @@ class ModelSocket:
                 stream.write(text)
             os.replace(f"{place}.new", place)
             self.written = text
-
-    def end(self) -> None:
-        """Nobody says any more what is served."""
-        for place in (self.file, self.place) if self.model else ():
-            with contextlib.suppress(OSError):
-                os.unlink(self.machine.real(place))
 
     # -- the socket
 

@@ -22,7 +22,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.golden import Difference, Record
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import word
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import by_name, word
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.by_name import Models
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import drop_state, write_state
 
@@ -87,10 +87,12 @@ class Verified:
 
 @dataclass(frozen=True)
 class Before:
-    """What has served by the plan before: ``config`` is that of the engine then."""
+    """What has served by the plan before: ``config`` is that of the engine then, ``instead`` the one whose place it
+    takes."""
 
     plan: str
     config: str
+    instead: str = ""
 
 
 @dataclass(frozen=True)
@@ -224,6 +226,9 @@ class Store:
         for name in there:
             drop_state(f"{self.directory}/{name}", root=self.root)
         word.forget(self.instance, self.root)
+        for place in (".json", ".sock"):
+            with contextlib.suppress(OSError):
+                os.unlink(f"{self.root.rstrip('/')}{by_name.TOLD}{Names(self.instance).suffix}{place}")
         return bool(there)
 
     # -- for the keeper

@@ -149,10 +149,10 @@ def test_what_is_said_at_once(tmp_path: Path, model: str, more: dict[str, Any], 
     asyncio.run(main())
 
 
-def test_without_a_keeper_the_engine_knows_what_it_serves(tmp_path: Path) -> None:
+def test_where_no_keeper_has_run_the_engine_knows_what_it_serves(tmp_path: Path) -> None:
     async def main() -> None:
-        async with models(tmp_path) as (cluster, at):
-            cluster.keeper.end()
+        async with models(tmp_path) as (_cluster, at):
+            (tmp_path / "run/sparkmatrix/models.json").unlink()
             assert (await at.ask(body=body("one"), **ONE)).status == 200
             assert (await at.ask(body=body("two"), **ONE)).status == 404
 

@@ -1222,9 +1222,9 @@ def test_no_rank_starts_before_the_way_back_is_ended_on_all_nodes(tried):
     assert tried.did.count("start spark1") == 2 and tried.did.index("start spark1", 3) > placed
 
 
-def test_whoever_stops_the_keeper_ends_the_way_back(tried):
-    """A run that comes then has placed files of its own."""
-    tried.store.write(print, back=Before("p", "old"), end="stopped")
+@pytest.mark.parametrize(("end", "instead"), [("stopped", "new"), ("", "newer")])
+def test_whoever_stops_the_keeper_or_places_others_ends_the_way_back(tried, end, instead):
+    tried.store.write(print, back=Before("p", "old", instead), end=end)
     tried.keep()
     assert tried.store.read().back is None and tried.parts.config == "new"
 

@@ -18,6 +18,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.at_han
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import by_name, model_socket
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.by_name import Broken, Models
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.model_socket import ModelSocket
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store
 
 
 @pytest.fixture
@@ -119,8 +120,7 @@ def test_the_list_of_models_is_a_file_for_everybody(here, tmp_path):
     before = place.stat().st_ino
     here.tell()
     assert place.stat().st_ino == before
-    here.end()
-    here.end()
+    Store(str(tmp_path)).forget()
     assert not list(place.parent.iterdir())
 
 
