@@ -2,10 +2,10 @@
 
 """``sparkmatrix-node prefixes``: what an engine keeps of prompts on disk is its own, of these files, and not too much.
 
-It stands beside an engine, as the same user: ready before the engine starts, ended with it. Before: what another model,
-version or split has left is gone. While it runs: the directory stays below its limit, the oldest files go first, since
-vLLM's tier for files removes none (0.33). When it has ended: so is the memory that a killed one leaves in /dev/shm
-(vllm issue 57303), before the keeper looks how much is free.
+It stands beside an engine, as the same user: ready before the engine starts, ended with it. Before: what it must not
+read is gone. Another model, version or split has a directory of its own. While it runs: the directory stays below its
+limit, the oldest files go first, since vLLM's tier for files removes none (0.33). When it has ended: so is the memory
+that a killed one leaves in /dev/shm (vllm issue 57303), before the keeper looks how much is free.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FREE = 20  # of the disk a twentieth stays free, whatever the limit
 LOWERED = 0.9  # of the limit, to which files are removed once it is reached
 POLL_S, SCAN_S = 3.0, 120.0  # how often the disk is asked what is free, and the files at the latest
 WRITTEN_S = 60.0  # after which the kernel has written what was given to it
-MARK = "of.json"  # whose files these are, and since which boot of the machine
+MARK = ".of.json"  # behind a key: from what its files were computed, and since which boot of the machine
 BOOT, ENDED = "/proc/sys/kernel/random/boot_id", "ended"
 UNFINISHED = ".tmp"  # in the names of files that a killed engine has left
 SHARED_MEMORY = "/dev/shm"  # noqa: S108
@@ -108,27 +108,30 @@ def prepare(kept: Kept, machine: Machine) -> list[str]:
 
 
 def _take(kept: Kept, base: str, machine: Machine) -> list[str]:
+    """What others have computed stays, and goes first where room is needed: each is judged when it starts again."""
     said, boot = [], machine.text(BOOT) or ""
-    mine = {"key": kept.key, "mark": kept.mark, "models": [_seen(machine.real(one)) for one in kept.models]}
-    same = _marked(base) in [{**mine, "boot": boot}, {**mine, "boot": ENDED}]
+    mine = {"mark": kept.mark, "models": [_seen(machine.real(one)) for one in kept.models]}
+    same = _marked(base, kept.key) in [{**mine, "boot": boot}, {**mine, "boot": ENDED}]
     try:
         for name in sorted(os.listdir(base)):
-            if same and name == kept.key:
+            path, of = os.path.join(base, name), name[: -len(MARK)] if name.endswith(MARK) else name
+            own = os.path.join(base, of)
+            whole = os.path.isdir(own) and not os.path.islink(own) and os.path.isfile(f"{own}{MARK}")
+            if whole and (same or of != kept.key):
                 continue
-            path = os.path.join(base, name)
             if os.path.isdir(path) and not os.path.islink(path):
                 shutil.rmtree(path)
                 said.append(
-                    f"Removed {kept.base}/{name}: it was computed by another engine, from other files, or before the"
-                    " machine went down without an end"
+                    f"Removed {kept.base}/{name}: it was computed from other files, or before the machine went down"
+                    " without an end"
                 )
-            elif name != MARK or not same:
+            else:
                 os.unlink(path)
         os.makedirs(os.path.join(base, kept.key), mode=0o700, exist_ok=True)
-        _note(base, {**mine, "boot": boot})
+        _note(base, kept.key, {**mine, "boot": boot})
     except OSError as exc:
         raise SparkError(
-            f"what other engines have left cannot be removed ({exc.strerror})",
+            f"what must not be read cannot be removed ({exc.strerror})",
             kept.base,
             "Remove the directory, or set prefix_cache_gb: 0 for this service",
         ) from exc
@@ -139,16 +142,16 @@ def _take(kept: Kept, base: str, machine: Machine) -> list[str]:
     return said
 
 
-def _marked(base: str) -> object:
+def _marked(base: str, key: str) -> object:
     try:
-        with open(os.path.join(base, MARK), "rb") as stream:
+        with open(os.path.join(base, f"{key}{MARK}"), "rb") as stream:
             return json_text.read(stream.read())
     except (OSError, ValueError, SparkError):
         return None
 
 
-def _note(base: str, mark: object) -> None:
-    with open(os.path.join(base, MARK), "w", encoding="utf-8") as stream:
+def _note(base: str, key: str, mark: object) -> None:
+    with open(os.path.join(base, f"{key}{MARK}"), "w", encoding="utf-8") as stream:
         json.dump(mark, stream)
         stream.flush()
         os.fsync(stream.fileno())
@@ -193,7 +196,7 @@ def limit(kept: Kept, total: int, free: int) -> int:
 def bound(kept: Kept, machine: Machine) -> tuple[int, int]:
     """(bytes, files) that are left. The oldest go first, by when they were last written or read."""
     base = machine.real(kept.base)
-    files = [(used, path, size) for path, size, used in _files(base) if os.path.basename(path) != MARK]
+    files = [(used, path, size) for path, size, used in _files(base) if not path.endswith(MARK)]
     total, left = sum(size for _used, _path, size in files), len(files)
     most = limit(kept, total, _free(base))
     if total <= most:
@@ -230,14 +233,14 @@ def _free(base: str) -> int:
 def end(kept: Kept, machine: Machine) -> None:
     """What was written last is on the disk before it is noted that nothing is missing: nobody looks at what is in the
     files, and after a loss of power they could hold zeros."""
-    base, mark = machine.real(kept.base), _marked(machine.real(kept.base))
+    base, mark = machine.real(kept.base), _marked(machine.real(kept.base), kept.key)
     drop_left(kept, machine)
     for path, _size, used in _files(base):
         if machine.now() - used < WRITTEN_S:
             with contextlib.suppress(OSError), open(path, "rb") as stream:
                 os.fsync(stream.fileno())
     if isinstance(mark, dict) and not _runs(kept, machine):
-        _note(base, {**mark, "boot": ENDED})
+        _note(base, kept.key, {**mark, "boot": ENDED})
 
 
 def _runs(kept: Kept, machine: Machine) -> bool:

@@ -64,13 +64,13 @@ def test_a_restart_keeps_what_the_same_engine_has_computed(root):
     assert (root / BASE[1:] / "abc").stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.parametrize("what", ["key", "image", "weights", "revision", "gone", "no mark", "broken mark"])
+@pytest.mark.parametrize("what", ["image", "weights", "revision", "gone", "no mark", "broken mark"])
 def test_what_was_computed_otherwise_is_never_read(root, what):
     model = root / MODEL[1:]
     (model / "snapshots").symlink_to("../blobs/1")
     prefixes.prepare(kept(), node(root))
     mine = block(root, "aaa1", time.time())
-    mark = root / BASE[1:] / prefixes.MARK
+    mark = root / BASE[1:] / f"abc{prefixes.MARK}"
     if what == "weights":
         (model / "model.safetensors").write_bytes(b"WEIGHTS")
     elif what == "revision":
@@ -82,12 +82,26 @@ def test_what_was_computed_otherwise_is_never_read(root, what):
         mark.unlink()
     elif what == "broken mark":
         mark.write_text("{")
-    now = (
-        replace(kept(), key="def") if what == "key" else replace(kept(), mark="sha256:2") if what == "image" else kept()
-    )
-    prefixes.prepare(now, node(root))
+    prefixes.prepare(replace(kept(), mark="sha256:2") if what == "image" else kept(), node(root))
     assert not mine.exists()
-    assert sorted(path.name for path in (root / BASE[1:]).iterdir()) == sorted([now.key, prefixes.MARK])
+    assert sorted(path.name for path in (root / BASE[1:]).iterdir()) == ["abc", f"abc{prefixes.MARK}"]
+
+
+@pytest.mark.parametrize(("ended", "stays"), [(True, True), (False, False)])
+def test_models_that_take_turns_have_theirs_each_and_those_of_the_other_go_first(root, ended, stays):
+    one, other = kept(), kept(key="def")
+    prefixes.prepare(one, node(root))
+    mine = [block(root, f"{number:03d}x", 1000.0 + number) for number in range(8)]
+    if ended:
+        prefixes.end(one, node(root))
+    (root / prefixes.BOOT[1:]).write_text("boot 2\n")
+    prefixes.prepare(other, node(root))
+    for number in range(3):
+        block(root, f"{number:03d}x", 5000.0 + number, key="def")
+    assert prefixes.bound(other, node(root)) == (9 * FULL, 9)
+    assert [path.exists() for path in mine] == [False, False, *[True] * 6]
+    prefixes.prepare(one, node(root))
+    assert mine[-1].exists() is stays, "who is another one is judged when it starts again"
 
 
 @pytest.mark.parametrize(("ended", "stays"), [(True, True), (False, False)])
@@ -119,9 +133,9 @@ def test_nothing_is_kept_for_a_model_that_is_not_found(root):
 
 
 def test_others_that_cannot_be_removed_are_an_error(root, monkeypatch):
-    block(root, "aaa1", key="other")
+    block(root, "aaa1", key="other")  # nothing says of what
     monkeypatch.setattr(prefixes.shutil, "rmtree", lambda path: (_ for _ in ()).throw(OSError(30, "Read-only")))
-    with pytest.raises(SparkError, match="what other engines have left cannot be removed"):
+    with pytest.raises(SparkError, match="what must not be read cannot be removed"):
         prefixes.prepare(kept(), node(root))
 
 
@@ -219,4 +233,4 @@ def test_the_program_is_ready_stays_and_ends_with_the_engine(tmp_path):
     said = started.stdout.readline()
     started.send_signal(signal.SIGTERM)
     assert (said, started.wait(20)) == ("0.0 GB of computed prefixes in 0 files, of at most 1 GB\n", 0)
-    assert json.loads((base / prefixes.MARK).read_text())["boot"] == prefixes.ENDED
+    assert json.loads((base / f"abc{prefixes.MARK}").read_text())["boot"] == prefixes.ENDED
