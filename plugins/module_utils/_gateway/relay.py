@@ -439,7 +439,7 @@ class Exchange(asyncio.Protocol):
             if gate.gone:
                 raise unavailable()
             left = min(deadline - time.monotonic(), self.relay.held.seconds) if self.holds else 0.0
-            if left <= (told.seconds or 0.0):
+            if left <= (0.0 if self.held else told.seconds or 0.0):
                 self.relay.held.late += self.held
                 when = f"in {told.seconds:.0f} s" if told.seconds else "later"
                 raise RefusedError(503, f"This model is not loaded. Ask again {when}.", "model_not_loaded", "model")
