@@ -17,9 +17,9 @@ PARTS = 4  # the first is for kernels and graphs that are made with the first re
 LEAST = 256 * 2**20  # bytes in each of the others: 3 GiB an hour; an assumption
 GROWS = "memory_grows"  # of the table of rules
 EVENT = "trial"  # of the keeper's history, and what it finds itself
-# Faults of what runs. A node that is gone, or a rank that somebody started by hand, says nothing about it.
 BY_HAND = "the plan before comes back with: ansible-playbook playbooks/rollback.yml"
-FAULTS = ("start", "dead", "closed", "hang", EVENT)
+# Faults of what runs. A node that is gone, or a rank that somebody started by hand, says nothing about it.
+FAULTS = ("start", "dead", "closed", "hang")
 
 
 @dataclass
