@@ -393,12 +393,7 @@ def by_name(*models, count=2, **variables):
 
 
 OTHER = {"recipe": "qwen3-8b", "served_model_name": "other", "context": 4096}
-SGLANG = {
-    "served_model_name": "third",
-    "engine": "sglang",
-    "venv_path": "/opt/third",
-    "venv_requirements": ["sglang==0.5.23"],
-}
+SGLANG = {"engine_name": "sglang", "engine_venv_requirements": ["sglang==0.5.23"]}
 
 
 def test_models_by_name_are_planned_whole_and_need_what_all_of_them_need():
@@ -438,8 +433,8 @@ def test_what_a_switch_could_not_do_is_refused_before_anything_is_changed(models
 
 
 def test_clients_are_kept_apart_where_all_models_can():
-    for models, without in (([OTHER], set()), ([OTHER, {**OTHER, **SGLANG}], {MESSAGES})):
-        plans, findings = by_name(*models, count=1, engine_prefix_cache_gb=10)
+    for variables, without in (({}, set()), (SGLANG, {MESSAGES})):
+        plans, findings = by_name(OTHER, count=1, engine_prefix_cache_gb=10, **variables)
         assert not findings
         assert set(plans.plans["spark1"].services[0].salted) == {*PROMPTS} - without
 
