@@ -380,8 +380,8 @@ class Exchange(asyncio.Protocol):
             if self.holds and deadline == math.inf and gate.closed:
                 deadline = await self._waited(gate, deadline)
                 continue
-            upstream = Upstream(self, one, gate)
-            how = await upstream.ended(one)
+            self.upstream = Upstream(self, one, gate)
+            how = await self.upstream.ended(one)
             if how == DONE:
                 return
             if how == KEY:

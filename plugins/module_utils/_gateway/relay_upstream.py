@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import relay_http as http
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.relay_config import Served
@@ -15,9 +15,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.relay
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.relay_http import Body, Head
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import socket_name
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import word
-
-if TYPE_CHECKING:
-    from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.relay import Exchange
 
 CONNECT_S = 5.0
 # In which an engine that has answered 500 closes its port, where it is about to end: vLLM 0.32 took 2 s on a busy host.
@@ -62,10 +59,29 @@ def own_fields(one: Served) -> http.Fields:
     return (*fields, (b"Authorization", f"Bearer {one.key}".encode())) if one.key else fields
 
 
+class Asker(Protocol):
+    """The request, and the way back to who has sent it."""
+
+    head: Head | None
+    body: bytes
+    paused: bool
+    transport: asyncio.Transport
+
+    @property
+    def holds(self) -> bool: ...
+
+    @property
+    def probes(self) -> bool: ...
+
+    def begins(self, head: Head, payload: bytes, *framing: tuple[bytes, bytes]) -> None: ...
+
+    def ends(self) -> None: ...
+
+
 class Upstream(asyncio.Protocol):
     """One try to have an engine answer a request."""
 
-    def __init__(self, exchange: Exchange, one: Served, gate: Gate) -> None:
+    def __init__(self, exchange: Asker, one: Served, gate: Gate) -> None:
         self.exchange, self.gate = exchange, gate
         self.result: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.buffer = b""
@@ -81,7 +97,6 @@ class Upstream(asyncio.Protocol):
 
     async def ended(self, one: Served) -> str:
         loop = asyncio.get_running_loop()
-        self.exchange.upstream = self
         try:
             try:
                 await asyncio.wait_for(loop.create_connection(lambda: self, one.host, one.port), CONNECT_S)
@@ -169,7 +184,7 @@ class Upstream(asyncio.Protocol):
                 if self.body.done:
                     self._finish()
         except ValueError as exc:
-            self.exchange.relay.say(f"{self.gate.name} answered what is no HTTP: {exc}")
+            self.gate.say(f"{self.gate.name} answered what is no HTTP: {exc}")
             self._end(BROKE if self.begun else DIED)
 
     def _heads(self, data: bytes) -> bytes:
