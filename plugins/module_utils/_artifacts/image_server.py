@@ -23,7 +23,7 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.image_blobs import Blob, Offer, send
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import notify
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.systemd import notify
 
 HELP = "offer images of this node to others, while they are copied"
 _IDLE_S = 900.0  # without a connection; the run that started it removes it, and this is for one that died

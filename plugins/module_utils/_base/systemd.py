@@ -4,7 +4,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -160,3 +163,13 @@ def _unit(name: str, block: Mapping[str, Sequence[str]]) -> Unit:
 
 def _number(text: str | None) -> int:
     return strict.digits(text) or 0
+
+
+def notify(text: str, environment: Mapping[str, str] | None = None) -> None:
+    """Tell systemd (sd_notify(3)). What was started by hand has nobody to tell."""
+    place = (os.environ if environment is None else environment).get("NOTIFY_SOCKET", "")
+    if not place:
+        return
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as way:
+        way.connect(f"\0{place[1:]}" if place.startswith("@") else place)
+        way.sendall(text.encode())

@@ -28,6 +28,8 @@ from typing import Any, cast
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import api_paths, json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.systemd import notify
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import word
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import relay_hold as hold
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import relay_http as http
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import relay_named
@@ -55,8 +57,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.relay
     fetch,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.status import Relayed
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import by_name, word
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import notify
 
 HELP = "lead requests of the gateway to the engines, and let them wait while one is away"
 LIST_S = 10.0  # for a list of models
@@ -423,18 +423,18 @@ class Exchange(asyncio.Protocol):
         named, bound = self.relay.named, self.client.decode() in self.relay.config.bound
         while True:
             told = named.of(self.model)
-            if told.state == by_name.UNKNOWN:
+            if told.state == word.UNKNOWN:
                 await self._adapter(self.model, ", ".join(str(entry.get("id")) for entry in named.listed()))
                 self.model = ""
                 return deadline
-            if told.state == by_name.BROKEN:
+            if told.state == word.BROKEN:
                 raise RefusedError(503, NOT_STARTED, "model_broken", "model", again=False)
-            if bound and told.state in (by_name.QUEUED, by_name.ABSENT):
+            if bound and told.state in (word.QUEUED, word.ABSENT):
                 raise RefusedError(403, BOUND, "model_not_loaded", "model")
-            if not self.told and not (bound and told.state != by_name.SERVING):
+            if not self.told and not (bound and told.state != word.SERVING):
                 self.told = self.model
                 named.enter(self.model)
-            if told.state == by_name.SERVING:
+            if told.state == word.SERVING:
                 return deadline
             if gate.gone:
                 raise unavailable()

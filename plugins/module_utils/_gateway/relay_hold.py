@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import word
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.word import Word
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import word
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.word import Word
 
 LOOK_S = 0.25  # between two looks at the keeper's word, while somebody waits
 TRY_S = 1.0  # between two that are sent to see

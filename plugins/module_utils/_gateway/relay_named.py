@@ -16,8 +16,8 @@ from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import by_name
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.by_name import Shown
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import word
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.word import Shown
 
 ASK_S = 1.0
 PATIENCE_S = 2.0
@@ -28,7 +28,7 @@ class Named:
     """``root`` is replaced by tests."""
 
     def __init__(self, root: str = "/") -> None:
-        self.place = f"{root.rstrip('/')}{by_name.TOLD}"
+        self.place = f"{root.rstrip('/')}{word.TOLD}"
         self.open: dict[str, int] = {}  # requests by model
         self.asking: dict[str, asyncio.Task[None]] = {}
         self.seen = (0, 0)
@@ -53,7 +53,7 @@ class Named:
             if entry.get("id") == model:
                 seconds = entry.get("seconds")
                 return Shown(str(entry.get("state")), seconds if isinstance(seconds, (int, float)) else None)
-        return Shown(by_name.UNKNOWN if entries else by_name.SERVING, None)
+        return Shown(word.UNKNOWN if entries else word.SERVING, None)
 
     def enter(self, model: str) -> None:
         self.open[model] = self.open.get(model, 0) + 1

@@ -9,12 +9,12 @@ import re
 import time
 from typing import Protocol, cast
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import word
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import relay_http as http
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.relay_config import Served
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.relay_hold import Gate
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.relay_http import Body, Head
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.settings import socket_name
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import word
 
 CONNECT_S = 5.0
 # In which an engine that has answered 500 closes its port, where it is about to end: vLLM 0.32 took 2 s on a busy host.

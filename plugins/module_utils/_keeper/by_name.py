@@ -11,11 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Optional
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
-
-TOLD = f"{paths.RUN}/models"  # .json: what all are told of models; .sock: where they are asked for
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.word import (
+    ABSENT,
+    BROKEN,
+    LOADING,
+    QUEUED,
+    SERVING,
+    UNKNOWN,
+    Shown,
+)
 
 # A one that nobody has repeated for so long is no longer anybody's; the relay repeats each every second or two.
 ASKED_S = 10.0
@@ -29,8 +34,6 @@ SPENT_S = 1800.0
 UNKNOWN_S = 90.0  # of one that was never measured
 LEAST_S = 10.0
 BROKEN_S = 1800.0  # after which a model that did not start may be asked for again
-
-SERVING, LOADING, QUEUED, ABSENT, BROKEN, UNKNOWN = "serving", "loading", "queued", "absent", "broken", "unknown"
 
 
 @dataclass(frozen=True)
@@ -141,14 +144,6 @@ def marked(models: Models, model: str, plan: str, why: str, now: float) -> Model
 
 
 # -- for those who wait -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Shown:
-    """What clients are told of a model. ``seconds``: until it answers; none where nobody has measured it."""
-
-    state: str
-    seconds: Optional[float] = 0.0
 
 
 def shown(

@@ -9,9 +9,8 @@ import contextlib
 from collections.abc import Callable
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import metrics, probe
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import metrics, probe, word
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import word
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.gateway_probe import Gateway
 
 LOOK_S = 0.5  # somebody waits

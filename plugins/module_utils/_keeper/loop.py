@@ -26,6 +26,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
     kept_plan,
     probe,
     ray_cluster,
+    word,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description, Settings
@@ -41,7 +42,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import
     model_socket,
     progress,
     start_times,
-    word,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers as keeper_peers
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import Member, Policy, Verdict, View

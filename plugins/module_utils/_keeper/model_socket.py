@@ -25,10 +25,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Word
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import at_hand
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import at_hand, word
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.word import Shown
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import by_name
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.by_name import Asked, Models, Shown
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.by_name import Asked, Models
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import HASH_VARIABLE
 
 GROUP = "sparkmatrix-relay"  # who may ask, beside root
@@ -99,7 +100,7 @@ class ModelSocket:
 
     @property
     def file(self) -> str:
-        return f"{by_name.TOLD}{Names(self.instance).suffix}.json"
+        return f"{word.TOLD}{Names(self.instance).suffix}.json"
 
     def tell(self) -> None:
         """The answer to ``GET /v1/models``; ``state`` and ``seconds`` are beside what such a list has. It stays when
@@ -124,7 +125,7 @@ class ModelSocket:
 
     @property
     def place(self) -> str:
-        return f"{by_name.TOLD}{Names(self.instance).suffix}.sock"
+        return f"{word.TOLD}{Names(self.instance).suffix}.sock"
 
     def begin(self) -> None:
         """Whoever connects is asked of the kernel for his group: the relay's may be made after the socket."""

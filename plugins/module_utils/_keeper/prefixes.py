@@ -26,7 +26,7 @@ from typing import NoReturn
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import pulse
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.systemd import notify
 
 HELP = "keep an engine's prefix cache on disk its own, and below its limit"
 GB = 10**9
@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
         signal.signal(signal.SIGTERM, _end)
         sys.stdout.write("".join(f"{line}\n" for line in said))
         sys.stdout.flush()
-        pulse.notify("READY=1")
+        notify("READY=1")
         watch(kept, machine)
     finally:
         end(kept, machine)

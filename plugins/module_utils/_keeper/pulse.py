@@ -12,16 +12,16 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import open_lock
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.systemd import notify
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 
 BEAT_S = 2.0
@@ -98,16 +98,6 @@ def _read(lock: str) -> tuple[int, float, Probed | None] | None:
         return int(pid), float(at), Probed(float(asked), answered == "1", float(seconds)) if told else None
     except (OSError, ValueError):
         return None
-
-
-def notify(text: str, environment: Mapping[str, str] | None = None) -> None:
-    """Tell systemd (sd_notify(3)). A keeper that was started by hand has nobody to tell."""
-    place = (os.environ if environment is None else environment).get("NOTIFY_SOCKET", "")
-    if not place:
-        return
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as way:
-        way.connect(f"\0{place[1:]}" if place.startswith("@") else place)
-        way.sendall(text.encode())
 
 
 @dataclass

@@ -20,9 +20,9 @@ from typing import Any, Optional
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import word
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.golden import Difference, Record
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import by_name, word
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.by_name import Models
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import drop_state, write_state
 
@@ -228,7 +228,7 @@ class Store:
         word.forget(self.instance, self.root)
         for place in (".json", ".sock"):
             with contextlib.suppress(OSError):
-                os.unlink(f"{self.root.rstrip('/')}{by_name.TOLD}{Names(self.instance).suffix}{place}")
+                os.unlink(f"{self.root.rstrip('/')}{word.TOLD}{Names(self.instance).suffix}{place}")
         return bool(there)
 
     # -- for the keeper

@@ -18,11 +18,11 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Diff, Flag, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json, word
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import drain, word
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import drain
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import STOPS, Stop, Store, stamp
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import Service, Wanted
 

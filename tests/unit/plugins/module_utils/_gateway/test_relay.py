@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import relay_engine as e
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import word
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import relay as r
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import relay_hold, relay_upstream
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import relay_http as http
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import word
 from relay_engine import Engine, Request, Writer, answer, chunk, house, served, token
 
 PROBES = {"X_Sparkmatrix_Client": "probe"}

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 import relay_engine as e
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import word
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import relay_hold, relay_named
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import relay_http as http
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import model_socket, word
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import model_socket
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.by_name import Broken, Models
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.model_socket import ModelSocket
 from relay_engine import Engine, Request, Writer, answer, house, served

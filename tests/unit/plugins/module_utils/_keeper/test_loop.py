@@ -18,6 +18,7 @@ import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import word
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description, Ray, Settings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.golden import Difference
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.kept_plan import Taken
@@ -34,7 +35,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.switch
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import loop as keeper_loop
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import peers as keeper_peers
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import pulse as keeper_pulse
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import start_times, trial, word
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import start_times, trial
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status as keeper_status
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import wait as keeper_wait
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.golden_check import Compared

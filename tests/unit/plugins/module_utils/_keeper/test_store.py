@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import word
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import store as keeper_store
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import word
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import (
     GATEWAY,
     Entry,

@@ -12,10 +12,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import names as engine_names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import word
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Member
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import units as engine_units
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import word
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Stop, Store
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import Result
 from module_runner import run_call

@@ -10,6 +10,7 @@ import contextlib
 import os
 import time
 from dataclasses import dataclass
+from typing import Optional
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
@@ -20,6 +21,9 @@ DRAIN_S = 120.0  # at most; a keeper that has ended meanwhile is not waited for
 STOPPED = "stopped"  # by somebody who wants no engine now
 GONE = ("gave_up", STOPPED)  # nobody starts it again by himself
 MAX_BYTES = 64
+# Of models that take each other's place. Beside SERVING, which is the one that is loaded.
+LOADING, QUEUED, ABSENT, BROKEN, UNKNOWN = "loading", "queued", "absent", "broken", "unknown"
+TOLD = f"{paths.RUN}/models"  # .json: what all are told of models; .sock: where they are asked for
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,14 @@ class Word:
     @property
     def draining(self) -> bool:
         return self.phase == DRAINING and time.time_ns() - self.at_ns < (DRAIN_S + 10.0) * 1e9
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What clients are told of a model. ``seconds``: until it answers; none where nobody has measured it."""
+
+    state: str
+    seconds: Optional[float] = 0.0
 
 
 NONE = Word()
