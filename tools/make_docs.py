@@ -217,6 +217,13 @@ def wrapped(text: str) -> list[str]:
     return textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
+def schema_page(schema: Mapping[str, Any]) -> str:
+    """What holds nothing but words is one line."""
+    innermost = r"(?<=[{\[])\n\s+([^{}\[\]]+)\n\s+(?=[}\]])"
+    text = json.dumps(schema, indent=2)
+    return re.sub(innermost, lambda found: re.sub(r"\n\s+", " ", found[1]), text) + "\n"
+
+
 # Page -> its text, from the one that is there.
 PAGES: Mapping[str, Callable[[str], str]] = {
     "docs/preflight.md": preflight_page,
@@ -228,9 +235,9 @@ PAGES: Mapping[str, Callable[[str], str]] = {
     "docs/tasks/change-model.md": loaders_page,
     "docs/reference.md": reference_page,
     "docs/test-figures.md": lambda old: table("docs/test-figures.md", old, guide_figures.table()),
-    "docs/verdicts.schema.json": lambda _old: json.dumps(verdicts.schema(), indent=2) + "\n",
-    "docs/engine-plan.schema.json": lambda _old: json.dumps(engine_plan.schema(), indent=2) + "\n",
-    "docs/recipe.schema.json": lambda _old: json.dumps(recipe.schema(), indent=2) + "\n",
+    "docs/verdicts.schema.json": lambda _old: schema_page(verdicts.schema()),
+    "docs/engine-plan.schema.json": lambda _old: schema_page(engine_plan.schema()),
+    "docs/recipe.schema.json": lambda _old: schema_page(recipe.schema()),
 }
 
 

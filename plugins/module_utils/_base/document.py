@@ -82,11 +82,17 @@ def plain(value: Any) -> Any:
 
 
 def schema(cls: type[Any]) -> dict[str, Any]:
-    """The JSON schema of a dataclass."""
+    """The JSON schema of a dataclass; those in it stand once each, by their names."""
+    parts: dict[str, dict[str, Any]] = {}
+    made = _schema_of_class(cls, parts)
+    return {**made, "$defs": parts} if parts else made
+
+
+def _schema_of_class(cls: type[Any], parts: dict[str, dict[str, Any]]) -> dict[str, Any]:
     kinds = _kinds(cls)
     properties = {}
     for item in fields(cls):
-        properties[item.name] = _schema_of(kinds[item.name])
+        properties[item.name] = _schema_of(kinds[item.name], parts)
         if "enum" in item.metadata:
             properties[item.name]["enum"] = list(item.metadata["enum"])
     required = [item.name for item in fields(cls) if _is_required(item)]
@@ -163,16 +169,19 @@ def _meant(kind: Any, value: Any) -> Any:
         return value
 
 
-def _schema_of(kind: Any) -> dict[str, Any]:
+def _schema_of(kind: Any, parts: dict[str, dict[str, Any]]) -> dict[str, Any]:
     if is_dataclass(kind):
-        return schema(typing.cast("type[Any]", kind))
+        cls = typing.cast("type[Any]", kind)
+        if cls.__name__ not in parts:
+            parts[cls.__name__] = _schema_of_class(cls, parts)
+        return {"$ref": f"#/$defs/{cls.__name__}"}
     arguments = typing.get_args(kind)
     if hasattr(kind, "__metadata__"):
-        return _schema_of(kind.__origin__)
+        return _schema_of(kind.__origin__, parts)
     if typing.get_origin(kind) is typing.Union:
-        return {"anyOf": [_schema_of(arguments[0]), {"type": "null"}]}
+        return {"anyOf": [_schema_of(arguments[0], parts), {"type": "null"}]}
     if typing.get_origin(kind) in (tuple, list):
-        return {"type": "array", "items": _schema_of(arguments[0])}
+        return {"type": "array", "items": _schema_of(arguments[0], parts)}
     if typing.get_origin(kind) is Mapping:
-        return {"type": "object", "additionalProperties": _schema_of(arguments[1])}
+        return {"type": "object", "additionalProperties": _schema_of(arguments[1], parts)}
     return {"type": _WORDS[kind]}

@@ -81,14 +81,17 @@ def test_schema():
             "on": {"type": "boolean"},
             "parts": {
                 "type": "array",
-                "items": {
-                    "type": "object",
-                    "additionalProperties": False,
-                    "properties": {"name": {"type": "string"}},
-                    "required": ["name"],
-                },
+                "items": {"$ref": "#/$defs/Part"},
             },
             "ports": {"type": "object", "additionalProperties": {"type": "integer"}},
         },
         "required": ["number", "share"],
+        "$defs": {
+            "Part": {
+                "type": "object",
+                "additionalProperties": False,
+                "properties": {"name": {"type": "string"}},
+                "required": ["name"],
+            }
+        },
     }
