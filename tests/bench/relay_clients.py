@@ -26,7 +26,7 @@ RESPONSE = {
     "id": "r", "object": "response", "created_at": 1, "model": "tiny", "output": [], "parallel_tool_calls": False,
     "tool_choice": "auto", "tools": [], "status": "in_progress",
 }  # fmt: skip
-MESSAGE = {
+MESSAGE: dict[str, Any] = {
     "id": "m", "type": "message", "role": "assistant", "model": "tiny", "content": [], "stop_reason": None,
     "stop_sequence": None, "usage": {"input_tokens": 3, "output_tokens": 0},
 }  # fmt: skip

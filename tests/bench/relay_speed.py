@@ -80,7 +80,8 @@ async def engine(rate: float) -> None:
 
 
 async def clients(port: int, count: int, seconds: float) -> None:
-    tokens, delays = 0, []
+    tokens = 0
+    delays: list[float] = []
 
     async def one() -> None:
         nonlocal tokens
@@ -161,8 +162,8 @@ def measure(asked: argparse.Namespace) -> None:
                     asks = [*me, "--as", "clients", "--port", str(port), str(count)]
                     found = json.loads(subprocess.run(asks, capture_output=True, text=True, check=True).stdout)
                     per = 100_000 / found["tokens"]
-                    nginx, own = spent(workers) - before[0], spent([started[1].pid]) - before[1]
-                    cost = f"nginx {nginx * per:.2f}" + (f", relay {own * per:.2f}" if way == "relay" else "")
+                    nginx, relayed = spent(workers) - before[0], spent([started[1].pid]) - before[1]
+                    cost = f"nginx {nginx * per:.2f}" + (f", relay {relayed * per:.2f}" if way == "relay" else "")
                     print(
                         f"{count:>7} {way:<8} {found['tokens_per_s']:>9.0f} {found['median_ms']:>10.2f}"
                         f" {found['p99_ms']:>8.2f} {cost:>22}"

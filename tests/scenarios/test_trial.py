@@ -18,6 +18,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
@@ -73,7 +74,7 @@ def dies(here: Cluster) -> dict[str, Any]:
     """SIGKILL to a rank, on the head and on the other node in turn."""
     head = "systemctl kill --signal=KILL --kill-whom=main sparkmatrix-engine"
     kills = ((HEAD, head), (WORKER, f"pkill -KILL -f '{here.rank}'"))
-    return {"seconds": [returned(here, lambda at=at: here.kill(*kills[at % 2])) for at in range(TIMES // 2)]}
+    return {"seconds": [returned(here, partial(here.kill, *kills[at % 2])) for at in range(TIMES // 2)]}
 
 
 def hangs(here: Cluster) -> dict[str, Any]:
