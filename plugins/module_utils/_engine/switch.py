@@ -28,6 +28,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.at_han
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File, apply_set
 
+CHECK, PLACE = "check", "place"
 LOCK = f"{paths.RUN}/switch.lock"
 ROLLBACK = "ansible-playbook playbooks/rollback.yml"
 # Parts of a plan that more than the engine follows: gateway, firewall, Ray. A run sees to them.
@@ -115,13 +116,13 @@ MAX_ASKED = 2048
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("check", "place"), help="check: whether this node could serve it")
+    parser.add_argument("action", choices=(CHECK, PLACE), help="check: whether this node could serve it")
 
 
 def run(arguments: argparse.Namespace) -> int:
     try:
         asked = wanted(sys.stdin.buffer.read(MAX_ASKED))
-        {"check": check, "place": place}[arguments.action](asked, Machine())
+        {CHECK: check, PLACE: place}[arguments.action](asked, Machine())
     except SparkError as exc:
         sys.stderr.write(f"{exc}\n")
         return 1

@@ -35,7 +35,7 @@ class Word:
 
     @property
     def draining(self) -> bool:
-        return self.phase == DRAINING and time.time_ns() - self.at_ns < (DRAIN_S + 10.0) * 1e9
+        return self.phase == DRAINING and abs(time.time_ns() - self.at_ns) < (DRAIN_S + 10.0) * 1e9
 
 
 @dataclass(frozen=True)

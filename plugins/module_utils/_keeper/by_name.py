@@ -9,7 +9,7 @@ or, where it fails, back to the model that served last. What clients one is not 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.word import (
@@ -28,11 +28,9 @@ IDLE_S = 5.0  # without a request for so long a model has none
 # While it has requests, a model stays for so long, and for as long as loading another one takes, this many times.
 STAY_S = 60.0
 STAY_LOADS = 3.0
-# Of an hour no more than half goes into switches, however requests come; as many as that by what one takes.
-HOUR_S = 3600.0
-SPENT_S = 1800.0
-UNKNOWN_S = 90.0  # of one that was never measured
-LEAST_S = 10.0
+# Half of the time is for answers: each second of a switch is served for another one before the next, but for so many.
+SPARE_S = 300.0
+LONGEST_S = 3600.0  # what took longer was off meanwhile
 BROKEN_S = 1800.0  # after which a model that did not start may be asked for again
 
 
@@ -48,12 +46,14 @@ class Broken:
 @dataclass(frozen=True)
 class Models:
     """What is kept. ``loaded``: served last; ``going``: is to be in place, empty where no switch goes on; ``since``:
-    when that began. Times are seconds since 1970."""
+    when that began; ``left``: when another one took its place; ``paid``: when what switches took has been served for.
+    Times are seconds since 1970."""
 
     loaded: str = ""
     going: str = ""
     since: float = 0.0
-    switches: tuple[float, ...] = ()
+    paid: float = 0.0
+    left: Mapping[str, float] = field(default_factory=dict)
     took: Mapping[str, float] = field(default_factory=dict)  # seconds from the decision to its first token
     broken: Mapping[str, Broken] = field(default_factory=dict)
 
@@ -97,13 +97,13 @@ def chosen(
 
 
 def waiting_for(models: Models, plans: Mapping[str, str], asked: Mapping[str, Asked], now: float) -> list[str]:
-    """The one first that has waited longest."""
+    """The one first that has not been loaded for longest; of those that never were, who has waited longest."""
     alive = [
-        (one.first, model)
+        (models.left.get(model, 0.0), one.first, model)
         for model, one in asked.items()
         if now - one.last <= ASKED_S and model in plans and model != models.loaded
     ]
-    return [model for _first, model in sorted(alive) if not is_broken(models, model, plans[model], now)]
+    return [model for _left, _first, model in sorted(alive) if not is_broken(models, model, plans[model], now)]
 
 
 def may_switch_at(models: Models, asked: Mapping[str, Asked], model: str, served_since: float, now: float) -> float:
@@ -111,32 +111,34 @@ def may_switch_at(models: Models, asked: Mapping[str, Asked], model: str, served
     used = asked.get(models.loaded)
     busy = used is not None and now - used.last < IDLE_S
     stays = max(STAY_S, STAY_LOADS * models.took.get(model, 0.0)) if busy else 0.0
-    most = int(SPENT_S / max(models.took.get(model, UNKNOWN_S), LEAST_S)) or 1
-    recent = _recent(models.switches, now)[-most:]
-    spent = recent[0] + HOUR_S if len(recent) == most else now
-    return max(served_since + stays, spent)
+    return max(served_since + stays, models.paid - SPARE_S)
 
 
-def _recent(switches: Sequence[float], now: float) -> tuple[float, ...]:
-    return tuple(at for at in switches if now - at < HOUR_S)
+def _paid(models: Models, now: float) -> float:
+    """As much again as it took."""
+    return max(models.paid, models.since) + 2 * min(now - models.since, LONGEST_S)
 
 
 def begun(models: Models, model: str, now: float) -> Models:
-    return replace(models, going=model, since=now, switches=(*_recent(models.switches, now), now))
+    return replace(models, going=model, since=now)
 
 
 def arrived(models: Models, now: float) -> Models:
     """It has given a token."""
     if not models.going:
         return models
-    took = {**models.took, models.going: round(now - models.since, 1)} if models.trial else models.took
-    broken = {model: found for model, found in models.broken.items() if model != models.going}
-    return replace(models, loaded=models.going, going="", took=took, broken=broken)
+    came, took, left = models.going, models.took, models.left
+    if models.trial:
+        took = {**took, came: round(min(now - models.since, LONGEST_S), 1)}
+        left = {**left, models.loaded: now}
+    broken = {model: found for model, found in models.broken.items() if model != came}
+    return replace(models, loaded=came, going="", took=took, left=left, paid=_paid(models, now), broken=broken)
 
 
 def failed(models: Models, plan: str, why: str, now: float) -> Models:
     """The model of a trial does not start: back to the one before, which may take as many starts as it needs."""
-    return replace(marked(models, models.going, plan, why, now), going=models.loaded, since=now)
+    found = marked(models, models.going, plan, why, now)
+    return replace(found, going=models.loaded, since=now, paid=_paid(models, now))
 
 
 def marked(models: Models, model: str, plan: str, why: str, now: float) -> Models:

@@ -54,8 +54,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def words(host: str, head: bool, config: str) -> list[str]:
     """What this peer may ask for. ``config``: of the service whose ranks peers ask for on this node."""
-    if head or not host:
+    if head:
         return list(ALLOWED)
+    if not host:  # an earlier release knew of no switch
+        return [word for word in ALLOWED if not word.startswith("switch-")]
     try:
         leads = engine_json.read(config).ordered[0].host == host
     except SparkError:  # no service here

@@ -16,12 +16,14 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import at_hand, kept_plan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.golden import Difference
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.switch import Wanted
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.switch import CHECK, PLACE, Wanted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import by_name, trial
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.by_name import Models
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import Verdict, View
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.parts import Parts, Reach
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Before, State
+
+AGAIN_S = 60.0  # until nodes are asked again, after one has not said whether it could serve
 
 
 def each(nodes: Sequence[Reach], act: Callable[[Reach], str]) -> str:
@@ -48,6 +50,7 @@ class InPlace:
     def __init__(self, parts: Parts, note: Callable[[str, str], None]) -> None:
         self.parts, self.socket, self.note = parts, parts.socket, note
         self.trial: trial.Trial | None = None
+        self.not_before = 0.0  # are nodes asked for another model
 
     @property
     def models(self) -> Models:
@@ -75,21 +78,28 @@ class InPlace:
         plan = back.plan if back else self.socket.plans.get(model)
         if not plan:
             return ""  # there is one
-        problem = self.on_all("place", Wanted(plan, "" if back else model))
+        wanted = Wanted(plan, "" if back else model).text
+        right = parts.config == back.config if back else model == self.socket.model
+        placed, parts.placed = parts.placed, ""
+        problem = "" if right and placed == wanted else self.place(wanted)
         if problem:
             return problem
-        if parts.config != back.config if back else model != self.socket.model:
-            parts.again()
+        if not right:
+            parts.again(wanted)
         if back:
             parts.store.write(parts.say, back=None)
             parts.store.tried(parts.config, parts.say)
             self.note(trial.EVENT, "what served before serves again")
         return ""
 
-    def on_all(self, action: str, wanted: Wanted) -> str:
+    def place(self, wanted: str) -> str:
         """The head last: where it has others in place, all have had them before."""
         head, others = self.parts.nodes[0], self.parts.nodes[1:]
-        return each(others, lambda node: node.switch(action, wanted.text)) or head.switch(action, wanted.text)
+        return each(others, lambda node: node.switch(PLACE, wanted)) or head.switch(PLACE, wanted)
+
+    def lacks(self, wanted: Wanted) -> str:
+        """What keeps nodes from serving it. Raises :class:`SparkError` where one does not say."""
+        return each(self.parts.nodes, lambda node: node.switch(CHECK, wanted.text))
 
     def serves(self) -> None:
         """It has given a token."""
@@ -120,8 +130,15 @@ class InPlace:
         """The model to switch to now: one that somebody waits for, and that all nodes can serve. None is stopped for
         one that they cannot."""
         parts, socket, now = self.parts, self.socket, self.parts.wall()
-        model = by_name.chosen(self.models, socket.look(), socket.asked, socket.serves_since or now, now)
-        problem = self.on_all("check", Wanted(socket.plans[model], model)) if model else ""
+        model, problem = "", ""
+        if parts.clock() >= self.not_before:
+            model = by_name.chosen(self.models, socket.look(), socket.asked, socket.serves_since or now, now)
+        try:
+            problem = self.lacks(Wanted(socket.plans[model], model)) if model else ""
+        except SparkError as exc:
+            self.not_before = parts.clock() + AGAIN_S
+            parts.say(f"{model} is not loaded yet, since a node does not say whether it could serve it: {exc}")
+            model = ""
         if problem:
             parts.store.write(parts.say, models=by_name.marked(self.models, model, socket.plans[model], problem, now))
             self.note("broken", f"{model} cannot be served: {problem}")
@@ -169,7 +186,10 @@ class InPlace:
         found = self.parts.before()
         if found is None or self.parts.store.state.tried[-1:] != (found.config,):
             return f"there is nothing that has been good; {trial.BY_HAND}"
-        problem = self.on_all("check", Wanted(found.plan))
+        try:
+            problem = self.lacks(Wanted(found.plan))
+        except SparkError as exc:
+            problem = str(exc)
         if not problem:
             self.trial = None
             self.parts.store.write(self.parts.say, back=replace(found, instead=self.parts.config))

@@ -9,10 +9,11 @@ that finds them running adopts them.
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -457,7 +458,7 @@ class Keeper:
             wanted = self.place.wanted()
             if wanted:
                 return Verdict("switch", f"{wanted} is asked for")
-            parts.sleep(TICK_S)
+            (parts.idle or parts.sleep)(TICK_S)
 
     def pause(self, wait_s: float, why: str) -> None:
         if wait_s > 0:
@@ -539,10 +540,10 @@ def make(config: Description, pulse: Pulse, machine: Machine) -> Keeper:
     opened = ModelSocket(config.model, config.instance, machine)
     opened.begin()
 
-    def again() -> None:
+    def again(placed: str) -> None:
         for other in others:
             other.leave()
-        model_socket.again(machine, config.instance)
+        model_socket.again(machine, config.instance, placed)
 
     return Keeper(
         settings,
@@ -560,9 +561,11 @@ def make(config: Description, pulse: Pulse, machine: Machine) -> Keeper:
             store=store,
             socket=opened,
             again=again,
+            placed=os.environ.pop(model_socket.PLACED, ""),
             unit=Names(config.instance).keeper.partition(".")[0],
             boot=engine_rank.boot_id(machine),
             sleep=lambda seconds: _sleep(seconds, pulse),
+            idle=lambda seconds: _sleep(seconds, pulse, opened.wait),
             step=pulse.step,
             shutting_down=lambda: machine.runner(["systemctl", "is-system-running"]).out.strip() == "stopping",
             config=config.config_hash,
@@ -596,9 +599,9 @@ def _told(node: engine_rank.Node, units: Mapping[str, UnitReport]) -> start_time
     return start_times.read(unit, units[unit].invocation, node.machine.runner) if unit in units else start_times.Told()
 
 
-def _sleep(seconds: float, pulse: Pulse) -> None:
+def _sleep(seconds: float, pulse: Pulse, wait: Callable[[float], object] = time.sleep) -> None:
     pulse.step()
-    time.sleep(seconds)
+    wait(seconds)
     pulse.step()
 
 

@@ -35,7 +35,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.servi
 GROUP = "sparkmatrix-relay"  # who may ask, beside root
 MAX_BYTES = 512  # of a question
 PATIENCE_S = 1.0  # for one
-MOST_ASKED = 64  # of more models nobody keeps a note; there are a handful
+PLACED = "SPARKMATRIX_PLACED"
 _CREDENTIALS = struct.Struct("3i")  # process, user and group: unix(7), SO_PEERCRED
 
 
@@ -66,8 +66,10 @@ class ModelSocket:
     plans: Mapping[str, str] = field(default_factory=dict)
     asked: Mapping[str, Asked] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    news: threading.Event = field(default_factory=threading.Event)  # somebody asks for another model
     written: str = ""
     looked: int = 0
+    lets_in: bool = True  # the relay, too
 
     def look(self) -> Mapping[str, str]:
         """The plan of each model that can be had: a run may have changed them, which changes their directory."""
@@ -85,6 +87,13 @@ class ModelSocket:
             before = self.asked.get(model)
             alive = before is not None and now - before.last <= by_name.ASKED_S
             self.asked = {**self.asked, model: Asked(before.first if before and alive else now, now)}
+            if not alive and model != self.models.loaded:
+                self.news.set()
+
+    def wait(self, seconds: float) -> None:
+        """Until somebody asks for another model, at most."""
+        self.news.wait(seconds)
+        self.news.clear()
 
     def shown(self, model: str) -> Shown:
         return by_name.shown(
@@ -105,6 +114,7 @@ class ModelSocket:
     def tell(self) -> None:
         """The answer to ``GET /v1/models``; ``state`` and ``seconds`` are beside what such a list has. It stays when
         the keeper ends: without one nobody switches, so who waits for another model waits for the next keeper."""
+        self._let_in()
         listed = []
         for model in self.plans:
             said = document.plain(self.shown(model))
@@ -128,16 +138,31 @@ class ModelSocket:
         return f"{word.TOLD}{Names(self.instance).suffix}.sock"
 
     def begin(self) -> None:
-        """Whoever connects is asked of the kernel for his group: the relay's may be made after the socket."""
         self.look()  # nobody is told of a model that is at hand that it is unknown
         place = self.machine.real(self.place)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(place)
         listening = socket.socket(socket.AF_UNIX)
         listening.bind(place)
-        os.chmod(place, 0o666)  # noqa: S103  # who may ask is seen at each connection
+        os.chmod(place, 0o600)  # until it listens nobody connects
         listening.listen(64)
+        self.lets_in = False
+        self._let_in()
         threading.Thread(target=self._serve, args=(listening,), name="models", daemon=True).start()
+
+    def _let_in(self) -> None:
+        """The relay's group, which may be made after the socket."""
+        with contextlib.suppress(KeyError, OSError):
+            if self.lets_in:
+                return
+            group, place, before = grp.getgrnam(GROUP).gr_gid, self.machine.real(self.place), os.getegid()
+            os.setegid(group)  # a keeper may give files to no other group than its own
+            try:
+                os.chown(place, -1, group)
+            finally:
+                os.setegid(before)
+            os.chmod(place, 0o660)
+            self.lets_in = True
 
     def _serve(self, listening: socket.socket) -> None:
         while True:
@@ -175,8 +200,8 @@ def allowed(connection: socket.socket) -> bool:
         return False
 
 
-def again(machine: Machine, instance: str) -> None:
-    """This process becomes the keeper of what is in place now, and the unit's as it then is."""
+def again(machine: Machine, instance: str, placed: str) -> None:
+    """This process becomes the keeper of what is in place now, and the unit's as it then is. ``placed``: is for it."""
     found = (machine.read(f"{paths.UNITS}/{Names(instance).keeper}") or "").rpartition(f"{HASH_VARIABLE}=")[2].strip()
-    environment = {**os.environ, HASH_VARIABLE: found}
+    environment = {**os.environ, HASH_VARIABLE: found, PLACED: placed}
     os.execve(sys.executable, [sys.executable, "-IB", *sys.argv], environment)  # noqa: S606

@@ -48,8 +48,11 @@ class Parts:
     busy: Callable[[], bool] = lambda: False  # requests run that a gateway has sent
     start_ray: Callable[[], str] | None = None  # starts the head's part of Ray; None without Ray
     socket: ModelSocket = field(default_factory=lambda: ModelSocket(""))  # where clients ask for models by name
-    again: Callable[[], None] = lambda: None  # begin anew, as the keeper of what is in place now
+    # Begin anew, as the keeper of what is in place now; given what that is, which it then finds in ``placed``.
+    again: Callable[[str], None] = lambda _placed: None
+    placed: str = ""
     sleep: Callable[[float], None] = time.sleep
+    idle: Callable[[float], None] | None = None  # the same, while it serves: ends when there is something to do
     step: Callable[[], None] = lambda: None  # told that the loop goes on
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time

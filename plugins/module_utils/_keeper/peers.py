@@ -31,12 +31,15 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report
     Report,
     parse,
 )
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.switch import CHECK
 
 SSH_CONFIG = f"{paths.SSH}/config"
 FRESH_S = 3 * WATCH_S + 1.0  # three reports missed
 RETRY_S = 2.0
 SAID = 500  # characters of what ssh says
 ACT_S = STOPPING_S  # stopping has to wait for a unit's own time limit
+CHECK_S = 20.0  # of a look at files while it serves: meanwhile the keeper looks at nothing else
+SILENT = (TIMED_OUT, 255)  # 255: ssh had no connection, or has none any more
 REMEDY = "Let the layer access set up ssh between the nodes: ansible-playbook site.yml --tags access"
 REFUSED = ("Permission denied", "Host key verification failed")  # what OpenSSH says
 # A connection that is cut off without a word is noticed after ten seconds.
@@ -72,6 +75,19 @@ def words(text: str) -> str:
     return " ".join(printable(text).split())[:SAID]
 
 
+def _switched(host: str, argv: Sequence[str], action: str, told: str) -> str:
+    """What this node says against it, or nothing. One that does not say whether it could serve says nothing about the
+    model: :class:`SparkError`."""
+    limit = CHECK_S if action == CHECK else ACT_S
+    done = ask(argv, limit, told)
+    if done.rc == 0:
+        return ""
+    said = f"no answer to switch-{action} within {limit:.0f} s" if done.rc == TIMED_OUT else words(done.complaint)
+    if action == CHECK and done.rc in SILENT:
+        raise SparkError(said, host)
+    return f"{host}: {said}"
+
+
 class Here:
     """The node of the keeper."""
 
@@ -95,8 +111,7 @@ class Here:
 
     def switch(self, action: str, told: str) -> str:
         """As a unit of its own: that of the keeper may write no file of the system, and has no need to."""
-        done = ask([*OUTSIDE, paths.NODE_PROGRAM, "switch", action], ACT_S, told)
-        return "" if done.rc == 0 else f"{self.host}: {words(done.complaint)}"
+        return _switched(self.host, [*OUTSIDE, paths.NODE_PROGRAM, "switch", action], action, told)
 
 
 class There:
@@ -172,22 +187,20 @@ class There:
         return fresh, self.report, "" if fresh else self.problem or silent
 
     def act(self, action: str) -> str:
-        return self._said(f"rank-{action}", self.runner(ssh(self.host, f"rank-{action}"), ACT_S))
-
-    def switch(self, action: str, told: str) -> str:
-        word = f"switch-{action}"
-        problem = self._said(word, ask(ssh(self.host, word), ACT_S, told))
-        if action == "place":  # what has been read of its ranks is of the model before
-            self.leave()
-            self.at = None
-        return problem
-
-    def _said(self, word: str, done: Completed) -> str:
+        word = f"rank-{action}"
+        done = self.runner(ssh(self.host, word), ACT_S)
         if done.rc == 0:
             return ""
         if done.rc == TIMED_OUT:
             return f"{self.host}: no answer to {word} within {ACT_S:.0f} s"
         return f"{self.host}: {words(done.complaint)}"
+
+    def switch(self, action: str, told: str) -> str:
+        problem = _switched(self.host, ssh(self.host, f"switch-{action}"), action, told)
+        if action != CHECK:  # what has been read of its ranks is of the model before
+            self.leave()
+            self.at = None
+        return problem
 
 
 def check(hosts: Sequence[str], runner: Callable[[Sequence[str], float], Completed] = ask) -> None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -48,14 +49,44 @@ def test_a_model_stays_while_it_has_requests_for_as_long_as_loading_others_is_wo
     assert chosen({"one": asked_for(last=6), "two": asked_for()}, slow, served=1) == "two"
 
 
-@pytest.mark.parametrize(("took", "most"), [({}, 20), ({"two": 20.0}, 90), ({"two": 600.0}, 3), ({"two": 7200.0}, 1)])
-def test_half_of_an_hour_is_for_answers_however_requests_come(took, most):
-    made = replace(ONE, took=took)
-    for number in range(most):
-        assert chosen({"two": asked_for()}, made) == "two"
-        made = replace(b.begun(made, "two", NOW - b.HOUR_S + 1 + number / 1000), going="")
-    assert chosen({"two": asked_for()}, made) == ""
-    assert b.chosen(made, PLANS, {"two": Asked(NOW, NOW + 1)}, 0.0, NOW + 1) == "two"
+def switched(models, model, at, took):
+    return b.arrived(b.begun(models, model, at), at + took)
+
+
+def test_two_that_are_asked_for_all_the_time_do_not_starve_a_third():
+    """Whoever asks begins anew with each keeper, and there is one after every switch."""
+    models, order = ONE, []
+    for number in range(6):
+        now = NOW + 1000.0 * number
+        asked = {model: Asked(now, now) for model in PLANS}
+        order.append(b.chosen(models, PLANS, asked, now - 900, now))
+        models = switched(models, order[-1], now, 20.0)
+    assert order == ["three", "two", "one"] * 2
+
+
+@pytest.mark.parametrize(("took", "at_once", "then_every"), [(20.0, 16, 40.0), (200.0, 2, 400.0), (3000.0, 1, 6000.0)])
+def test_half_of_the_time_is_for_answers_and_nobody_waits_for_long_for_what_others_have_spent(
+    took, at_once, then_every
+):
+    """Everybody asks for another model as soon as one is there."""
+    models, now, begins = ONE, NOW, []
+    for number in range(40):
+        model = ("two", "one")[number % 2]
+        served = now
+        while b.chosen(models, PLANS, {model: Asked(now, now)}, served, now) != model:
+            now += 1.0
+        begins.append(now)
+        models = switched(models, model, now, took)
+        now += took
+    waits = [after - before for before, after in itertools.pairwise(begins)]
+    assert next(number for number, wait in enumerate(waits, start=1) if wait > took + 1) == at_once
+    assert waits[-1] == pytest.approx(then_every, abs=2)
+
+
+def test_what_was_off_in_the_middle_of_a_switch_is_no_measure():
+    away = b.arrived(b.begun(ONE, "two", NOW - 86400), NOW)
+    assert away.took["two"] == b.LONGEST_S
+    assert away.paid <= NOW + b.LONGEST_S
 
 
 def test_a_switch_goes_on_before_the_next_one():
@@ -78,7 +109,9 @@ def test_a_model_that_does_not_start_leads_back_and_is_not_tried_again_at_once()
 def test_what_came_is_measured_and_no_longer_broken():
     trial = b.begun(b.marked(ONE, "two", "p", "x", NOW - 9999), "two", NOW - 53.21)
     there = b.arrived(trial, NOW)
-    assert there == replace(trial, loaded="two", going="", took={"two": 53.2}, broken={})
+    assert there == replace(
+        trial, loaded="two", going="", took={"two": 53.2}, broken={}, left={"one": NOW}, paid=NOW + 53.21
+    )
     assert b.arrived(there, NOW + 5) is there
 
 

@@ -134,7 +134,8 @@ class Cluster:
         )
         self.until = 60.0
 
-    def again(self):
+    def again(self, placed):
+        self.parts.placed = placed
         raise Again
 
     def ask(self):
@@ -1146,9 +1147,9 @@ def test_what_differs_goes_back_to_what_was_good(tried, rule):
     assert len(ends) >= 9
     assert [one for one in tried.did if not one.startswith("ray")] == [
         *("start spark2", "start spark1"),
-        *("check spark2", "check spark1"),
+        *("check spark1", "check spark2"),
         *("stop spark1", "kill spark2", *PLACED),
-        *(*PLACED, "start spark2", "start spark1"),  # another keeper, which sees to it once more
+        *("start spark2", "start spark1"),  # by another keeper, which is told that this was done
     ]
     state = tried.store.read()
     assert [entry.reason for entry in state.history] == ["it differs", "what served before serves again"]
@@ -1157,7 +1158,7 @@ def test_what_differs_goes_back_to_what_was_good(tried, rule):
     # The same again is tried again.
     tried.parts.config, tried.parts.busy = "new", lambda: False
     tried.keep(until=2 * LONG)
-    assert tried.parts.config == "old" and tried.did.count("place spark1") == 4
+    assert tried.parts.config == "old" and tried.did.count("place spark1") == 2
 
 
 def test_what_loses_memory_goes_back(tried):

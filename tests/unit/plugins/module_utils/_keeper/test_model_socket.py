@@ -93,6 +93,40 @@ def test_who_may_ask_is_told_by_the_kernel(monkeypatch):
         assert model_socket.allowed(Connection())
 
 
+def test_whoever_may_not_ask_cannot_even_knock(here, tmp_path, monkeypatch):
+    """The relay's group may be made after the socket."""
+
+    def group(_name):
+        if not groups:
+            raise KeyError
+        return type("Group", (), {"gr_gid": groups[0]})
+
+    groups = []
+    monkeypatch.setattr(model_socket.grp, "getgrnam", group)
+    here.begin()
+    place = tmp_path / "run/sparkmatrix/models.sock"
+    assert place.stat().st_mode & 0o777 == 0o600
+    groups.append(os.getgroups()[0] if os.getuid() else 54321)
+    before = os.getegid()
+    here.tell()
+    assert (place.stat().st_mode & 0o777, place.stat().st_gid) == (0o660, groups[0])
+    assert os.getegid() == before
+    os.chmod(place, 0o600)
+    here.tell()
+    assert place.stat().st_mode & 0o777 == 0o600, "once"
+
+
+def test_a_question_for_another_model_is_news(here):
+    """For a loop that would look in a while; once, however often it is asked."""
+    here.ask_for("one")
+    assert not here.news.is_set()
+    here.ask_for("two")
+    assert here.news.is_set()
+    here.wait(60)
+    here.ask_for("two")
+    assert not here.news.is_set()
+
+
 def test_a_request_lasts_as_long_as_somebody_repeats_it(here):
     here.ask_for("two")
     here.machine.now = lambda: 1000.0 + by_name.ASKED_S
@@ -151,8 +185,9 @@ sys.path.insert(0, {path!r})
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import model_socket
 if os.environ.get("SPARKMATRIX_CONFIG_HASH") == "old":
-    model_socket.again(Machine({root!r}), "")
-print(os.getpid() == int(os.environ["PARENT"]) or os.environ["SPARKMATRIX_CONFIG_HASH"], sys.argv[1:])
+    model_socket.again(Machine({root!r}), "", "what is in place")
+print(os.getpid() == int(os.environ["PARENT"]) or os.environ["SPARKMATRIX_CONFIG_HASH"], sys.argv[1:],
+      os.environ[model_socket.PLACED])
 """
 
 
@@ -167,4 +202,4 @@ def test_it_becomes_the_keeper_of_the_other_model(tmp_path):
     environment = {**os.environ, "SPARKMATRIX_CONFIG_HASH": "old", "PARENT": "0"}
     words = [sys.executable, str(program), "keep", "--config", "x"]
     done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == "new ['keep', '--config', 'x']", done.stderr
+    assert done.stdout.strip() == "new ['keep', '--config', 'x'] what is in place", done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -107,3 +108,8 @@ def test_what_was_verified_and_everything_kept_goes(store: Store) -> None:
     assert store.verified() == Verified("t", "m", "x")
     place(store).with_name("history.json").write_text("[]")  # of an earlier release
     assert (store.forget(), store.verified(), place(store).parent.exists()) == (True, None, False)
+
+
+@pytest.mark.parametrize(("off_s", "draining"), [(0, True), (-100, True), (-140, False), (100, True), (3600, False)])
+def test_a_drain_ends_whatever_the_clock_was_then(off_s: int, draining: bool) -> None:
+    assert word.Word(word.DRAINING, time.time_ns() + off_s * 10**9).draining == draining

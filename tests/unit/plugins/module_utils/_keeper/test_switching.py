@@ -7,8 +7,10 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import TIMED_OUT, Completed
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import word
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Settings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import ProbeError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import Report, UnitReport
@@ -36,6 +38,7 @@ class Node:
     def __init__(self, host, cluster):
         self.host, self.cluster = host, cluster
         self.placed, self.runs, self.active, self.invocation, self.lacks = "one", "", "inactive", 0, ""
+        self.silent = False
 
     def latest(self):
         unit = UnitReport(
@@ -60,6 +63,8 @@ class Node:
     def switch(self, action, told):
         model = wanted(told).model
         with self.cluster.step(f"{action} {self.host}"):
+            if action == "check" and self.silent:
+                raise SparkError("no answer to switch-check within 20 s", self.host)
             if action == "check" and self.lacks == model:
                 return f"{self.host}: it is not on this node"
             if action == "place":
@@ -83,7 +88,8 @@ class Cluster:
         self.steps = self.until = 0
         self.keepers = 0
         self.configs = False  # whether configurations are on trial
-        self.socket = None
+        self.socket, self.placed = None, ""
+        self.busy_until, self.words = 0.0, []
 
     def step(self, what):
         return Step(self, what)
@@ -100,6 +106,10 @@ class Cluster:
         """The model that a client gets a token of."""
         runs = {node.runs if node.active == "active" else "" for node in self.nodes}
         return runs.pop() if len(runs) == 1 else ""
+
+    def busy(self):
+        self.words.append(word.read(word.path(root=str(self.root))).phase)
+        return self.now < self.busy_until
 
     def ask(self):
         if not self.answers or self.answers != self.socket.model:
@@ -158,6 +168,8 @@ class Cluster:
                 shutting_down=lambda: False,
                 socket=self.socket,
                 again=self.again,
+                busy=self.busy,
+                placed=self.placed,
                 config=f"hash of {head.placed}" if self.configs else "",
                 compare=lambda: None,
                 sleep=self.sleep,
@@ -167,11 +179,13 @@ class Cluster:
                 budget=1000 if head.placed in self.large else 0,
             ),
         )
+        self.placed = ""  # of a keeper that is killed nothing is left
         if keeper.run() == loop.GAVE_UP:
             raise AssertionError("\n".join(self.said[-9:]))
         self.now += 0.5
 
-    def again(self):
+    def again(self, placed):
+        self.placed = placed
         raise Again
 
     def state(self):
@@ -228,6 +242,12 @@ def test_how_a_node_is_told(monkeypatch):
     assert ended == ["kill", "wait"]
     assert there.switch("check", "x\n") == "spark2: no files of two"
     assert here.switch("check", "x\n") == "spark1: no files of two"
+    for rc in (TIMED_OUT, 255):
+        monkeypatch.setattr(peers, "ask", lambda _argv, seconds, _told, rc=rc: Completed(rc, "", f"gone, {seconds}"))
+        for node in (here, there):
+            with pytest.raises(SparkError, match=r"within 20 s|gone, 20\.0"):
+                node.switch("check", "x\n")
+            assert node.switch("place", "x\n").startswith(f"{node.host}: ")
     words = [argv for argv, told in said if told == "x\n"]
     assert words[:3] == [["spark2", "switch-check"], ["spark2", "switch-place"], ["switch", "place"]]
 
@@ -249,10 +269,9 @@ def test_a_model_that_is_asked_for_takes_the_place_of_the_other(cluster):
     cluster.live(40)
     assert cluster.answers == "two"
     assert actions(cluster) == [
-        *("check spark2", "check spark1"),  # all of them could, so it is stopped
+        *("check spark1", "check spark2"),  # both could, so it is stopped
         *("stop spark1", "kill spark2"),
-        *("place spark2", "place spark1"),  # the head last; then another keeper, which sees to it once more
-        *("place spark2", "place spark1"),
+        *("place spark2", "place spark1"),  # the head last; then another keeper, which is told that this was done
         *("start spark1", "start spark2"),
     ]
     state = cluster.state()
@@ -266,6 +285,16 @@ def test_a_model_that_is_asked_for_takes_the_place_of_the_other(cluster):
     assert cluster.answers == "one"
 
 
+def test_answers_end_before_a_switch_and_the_gateway_is_told(cluster):
+    cluster.live(20)
+    cluster.asks["two"], cluster.busy_until = (20, 60), 40.0
+    cluster.words.clear()
+    cluster.live(15)
+    assert "stop spark1" not in cluster.did and set(cluster.words[1:]) == {word.DRAINING}
+    cluster.live(30)
+    assert cluster.answers == "two"
+
+
 def test_nothing_is_stopped_for_a_model_that_one_node_does_not_have(cluster):
     cluster.nodes[1].lacks = "two"
     cluster.asks["two"] = (10, 100)
@@ -275,6 +304,18 @@ def test_nothing_is_stopped_for_a_model_that_one_node_does_not_have(cluster):
     assert cluster.did.count("check spark2") == 1
     assert "spark2: it is not on this node" in cluster.state().models.broken["two"].why
     assert cluster.socket.shown("two").state == by_name.BROKEN
+
+
+def test_a_node_that_says_nothing_is_asked_again_and_says_nothing_of_the_model(cluster):
+    cluster.nodes[1].silent = True
+    cluster.asks["two"] = (10, 1000)
+    cluster.live(60)
+    assert (cluster.answers, cluster.did.count("check spark1")) == ("one", 1)
+    assert not cluster.state().models.broken and "stop spark1" not in cluster.did
+    assert "spark2: no answer to switch-check" in cluster.said[-1]
+    cluster.nodes[1].silent = False
+    cluster.live(60)
+    assert cluster.answers == "two"
 
 
 def test_a_model_that_does_not_start_leads_back_to_the_one_before(cluster):
