@@ -293,9 +293,15 @@ class Exchange(asyncio.Protocol):
             await self._refuse(RefusedError(500, FAILED, "relay_failed"))
 
     async def _chosen(self) -> tuple[Served, Gate]:
+        one, gate = await self._meant()
+        if self.path in one.salted:
+            self.body = http.salted(self.body, self.relay.config.salt, self.client)
+        return one, gate
+
+    async def _meant(self) -> tuple[Served, Gate]:
         gates = self.relay.gates
         alone = len(gates) == 1
-        if alone and not (gates[0][0].named or self.path in gates[0][0].salted):
+        if alone and not gates[0][0].named:
             return gates[0]
         try:
             asked = asked_of(self.body)
@@ -311,8 +317,6 @@ class Exchange(asyncio.Protocol):
         one, gate = gates[0] if alone else await self._of(asked.get("model"))
         if one.named and not self.probes and isinstance(asked.get("model"), str):
             self.model = asked["model"]
-        if asked and self.path in one.salted:
-            self.body = http.salted(self.body, asked, self.relay.config.salt, self.client)
         return one, gate
 
     async def _of(self, model: object) -> tuple[Served, Gate]:

@@ -7,11 +7,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import itertools
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import api_paths
 
@@ -24,6 +23,7 @@ _REQUEST = re.compile(rb"([A-Z]{3,10}) (/[!-~]*) HTTP/1\.[01]")
 _ANSWER = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})(?: ([^\x00-\x08\x0a-\x1f\x7f]*))?")
 _SIZE = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?")
 _LENGTH = re.compile(rb"[0-9]{1,15}")
+_OWN_SALT = re.compile(rb'"cache_salt"[ \t\r\n]*:[ \t\r\n]*"((?:[^"\\]|\\.){0,512})"', re.DOTALL)
 # Of one connection, and so never passed on; what a body ends with is said anew.
 HOP = frozenset(
     b"connection keep-alive proxy-connection te trailer transfer-encoding upgrade content-length expect host".split()
@@ -108,16 +108,23 @@ def error_event(path: str, text: str) -> bytes:
     return f"{'event: error' + chr(10) if named else ''}data: {text}\n\n".encode()
 
 
-def salted(body: bytes, asked: Mapping[str, Any], secret: str, client: bytes) -> bytes:
-    """``body``, which says ``asked``, with whom it shares what an engine has computed: the same client, who may divide
-    that further, but reach nobody else's."""
-    own = asked.get("cache_salt")
-    told = own.encode("utf-8", "surrogatepass") if isinstance(own, str) else b""
-    digest = hmac.new(secret.encode(), len(client).to_bytes(4, "big") + client + told, hashlib.sha256).digest()
-    salt = base64.urlsafe_b64encode(digest).rstrip(b"=")
-    if "cache_salt" in asked or not json.detect_encoding(body).startswith("utf-8"):
-        return json.dumps({**asked, "cache_salt": salt.decode()}).encode()
-    return body.rstrip(b" \t\r\n")[:-1] + b',"cache_salt":"%b"}' % salt  # as it was written
+def salted(body: bytes, secret: str, client: bytes) -> bytes:
+    """``body`` with whom it shares what an engine has computed: the same client, who may divide that further, but reach
+    nobody else's. Nothing is parsed: of several names engines take the last, and that is ours. What looks like one of
+    the client's own only divides what is the client's."""
+    code = json.detect_encoding(body)
+    try:
+        text = body if code.startswith("utf-8") else body.decode(code, "surrogatepass").encode("utf-8", "surrogatepass")
+    except ValueError:
+        return body
+    told = text.rstrip(b" \t\r\n")
+    if not told.endswith(b"}"):  # no object, so no request
+        return body
+    own = b"\0".join(found[1] for found in itertools.islice(_OWN_SALT.finditer(told), 16))
+    digest = hmac.new(secret.encode(), len(client).to_bytes(4, "big") + client + own, hashlib.sha256).digest()
+    before = told[:-1].rstrip(b" \t\r\n")
+    comma = b"" if before.endswith(b"{") else b","
+    return b'%b%b"cache_salt":"%b"}' % (before, comma, base64.urlsafe_b64encode(digest).rstrip(b"="))
 
 
 def _lines(text: bytes) -> tuple[bytes, Fields]:

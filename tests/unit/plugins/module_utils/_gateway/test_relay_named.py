@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -163,30 +164,93 @@ def test_where_no_keeper_has_run_the_engine_knows_what_it_serves(tmp_path: Path)
 # -- who shares
 
 
-def salt_of(text: bytes, client: bytes = b"one") -> str:
-    return str(json.loads(http.salted(text, json.loads(text), "secret", client))["cache_salt"])
+def salted(text: str | bytes, client: bytes = b"one") -> bytes:
+    return http.salted(text.encode() if isinstance(text, str) else text, "secret", client)
 
 
-def test_clients_share_with_themselves_alone(tmp_path: Path) -> None:
-    plain, own = b'{"model": "m"}', b'{"model": "m", "cache_salt": "x"}'
-    salts = [salt_of(plain), salt_of(plain, b"two"), salt_of(own), salt_of(own, b"two"), salt_of(plain, b"onex")]
-    assert len(set(salts)) == 5 and {len(salt) for salt in salts} == {43}
-    assert salt_of(plain) == salt_of(b'{"model": "m", "cache_salt": 7} \n')
-    assert salt_of(own) != salt_of(plain, b"onex"), "where the one ends and the other begins is told"
-    for text in ('{"a": 1, "b": {"cache_salt": "y"}}', '{"cache\\u005fsalt": "x", "a": 1}', '{"a": 1, "\\ud800": 2}\t'):
-        for code in ("utf-8", "utf-8-sig", "utf-16"):
-            made = http.salted(text.encode(code), json.loads(text), "secret", b"one")
-            assert {**json.loads(made), "cache_salt": 0} == {**json.loads(text), "cache_salt": 0}
-            assert made.count(b"cache_salt") == 1 + text.count("y")
+def salt_of(text: str | bytes, client: bytes = b"one") -> str:
+    """As an engine reads it: the last of several names counts."""
+    return str(json.loads(salted(text, client))["cache_salt"])
 
+
+def test_clients_share_with_themselves_alone() -> None:
+    plain, own, escaped = (
+        '{"model": "m"}',
+        '{"model": "m", "cache_salt": "x"}',
+        r'{"cache_salt" :"\u0078\"", "model": "m"}',
+    )
+    salts = [salt_of(text, client) for text in (plain, own, escaped) for client in (b"one", b"two", b"onex")]
+    assert len(set(salts)) == 9 and {len(salt) for salt in salts} == {43}
+    assert salt_of(plain) == salt_of('{"messages": ["\\"cache_salt\\": \\"x\\""]} \n') == salt_of("{ }")
+    assert salt_of(own) == salt_of(own.replace('"m"', '"other"')) != salt_of(f'{{"cache_salt": "{salt_of(own)}"}}')
+
+
+@pytest.mark.parametrize("code", ["utf-8", "utf-8-sig", "utf-16", "utf-32-be"])
+@pytest.mark.parametrize(
+    "text",
+    ['{"a": 1, "b": {"cache_salt": "y"}}', '{"cache\\u005fsalt": "x", "a": 1}', '{"a": 1, "\\ud800": 2}\t', "{}"],
+)
+def test_all_else_of_a_request_stays_as_it_is(text: str, code: str) -> None:
+    made = json.loads(salted(text.encode(code)))
+    assert len(made["cache_salt"]) == 43
+    assert {**made, "cache_salt": 0} == {**json.loads(text), "cache_salt": 0}
+
+
+# What becomes of it says the engine, which refuses it.
+@pytest.mark.parametrize(
+    "text",
+    [b"[1]", b"", b"}", b'{"cache_salt": "x", "a": "}', b'{"cache_salt": "x", "a": {}', b'{"a": 1}}', b"\xff\xfe}"],
+)
+def test_what_is_no_request_is_none_afterwards(text: bytes) -> None:
+    with contextlib.suppress(ValueError):
+        assert not isinstance(json.loads(salted(text)), dict)
+
+
+@pytest.mark.parametrize("more", [b"", b'"cache_salt":"', b'"cache_salt":"\\\\'])
+def test_a_large_request_is_not_taken_to_pieces(more: bytes) -> None:
+    """Nothing that a client writes makes all others wait, however deep or long it is."""
+    deep = b'{"a": ' + b"[" * 10**6 + b"]" * 10**6 + b', "b": "' + more * (4 * 10**6 // max(1, len(more))) + b'"}'
+    began = time.process_time()
+    assert salted(deep).endswith(b'"}')
+    assert time.process_time() - began < 2, "a bound that tells a scan from a parse on a busy machine"
+
+
+def test_each_key_has_its_salt_at_the_engine_and_keeps_it(tmp_path: Path) -> None:
     async def main() -> None:
         async def does(request: Request, writer: Writer) -> None:
             writer.write(answer(json.loads(request.body)))
 
-        engine = await Engine(does).start()
-        async with house(tmp_path, served(engine, salted=(e.CHAT,)), salt="secret") as at:
-            assert (await at.ask(body=own, **ONE)).json["cache_salt"] == salt_of(own)
-            assert "cache_salt" not in (await at.ask("/v1/embeddings", body=plain, **ONE)).json
-            assert (await at.ask(body=b"[1]", **ONE)).json == [1]
+        seen: list[list[Any]] = []
+        for _start in range(2):  # of relay and engine
+            engine = await Engine(does).start()
+            async with house(tmp_path, served(engine, salted=(e.CHAT,)), salt="secret") as at:
+                told = [
+                    (await at.ask(body=text.encode(), X_Sparkmatrix_Client=client)).json["cache_salt"]
+                    for client in ("one", "two")
+                    for text in ('{"model": "m"}', '{"model": "m", "cache_salt": "x"}')
+                ]
+                assert len(set(told)) == 4 and told[1] == salt_of('{"cache_salt": "x"}')
+                # What one has at the engine is of no use to another.
+                named = json.dumps({"cache_salt": told[0]}).encode()
+                assert (await at.ask(body=named, X_Sparkmatrix_Client="two")).json["cache_salt"] not in told
+                assert "cache_salt" not in (await at.ask("/v1/embeddings", body=b'{"model": "m"}', **ONE)).json
+                assert (await at.ask(body=b"[1]", **ONE)).json == [1]
+                seen.append(told)
+            await engine.kill()
+        assert seen[0] == seen[1]
+
+    asyncio.run(main())
+
+
+def test_of_several_engines_each_is_told(tmp_path: Path) -> None:
+    async def main() -> None:
+        async def does(request: Request, writer: Writer) -> None:
+            writer.write(answer(json.loads(request.body)))
+
+        one, other = await Engine(does).start(), await Engine(does).start()
+        engines = served(one, salted=(e.CHAT,)), served(other, "small", "other")
+        async with house(tmp_path, *engines, salt="secret") as at:
+            assert (await at.ask(body=b'{"model": "tiny"}', **ONE)).json["cache_salt"] == salt_of("{}")
+            assert "cache_salt" not in (await at.ask(body=b'{"model": "other"}', **ONE)).json
 
     asyncio.run(main())
