@@ -369,6 +369,7 @@ def on_nodes() -> list[Step]:
         scenario("services-containers", "services.py --containers", 400),
         scenario("by-name", "by_name.py --only site,again,switched,third,killed,back,gone", 900),
         scenario("by-name-mixed", "by_name.py --only site,mixed,gone", 900),
+        scenario("prefix-cache", "prefix_cache.py", 600),
         scenario("own-command", "own_command.py", 900),
         scenario("peer-recipes", "peer_recipes.py", 900),
         scenario("images", "images.py --only spread,back,figures,strangers", 600),
