@@ -1,124 +1,324 @@
 #!/usr/bin/env python3
 # Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Updates that go wrong in their first minutes, on two simulated Sparks: what served before comes back without a run.
+"""Updates that are worse than what served before, and such that are as good, on two simulated Sparks.
 
 Usage: test_trial.py [--only STEP[,STEP]] [--beside ID] [--keep]
 
-What served first is said to have passed its trial: the twenty minutes of it are not what is tested here. Prints one
-JSON line.
+An update is another environment of the engine, as a new version is: model and options stay. What is wrong with it a
+rank finds when it starts, or is done to it once it serves. Of each kind `playbooks/upgrade.yml` brings the first one;
+the others are placed as the keeper itself places what comes back. A trial takes a minute here, since an engine that
+stands still for 30 s hangs. Prints one JSON line.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import pathlib
 import random
 import sys
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
 
 import cluster
 from cluster import LabError
-from test_staying_up import BACK_S, HANG_S, HEAD, WORKER, Cluster, _context
+from test_staying_up import BACK_S, HEAD, MODELS, TOOL, WORKER, Cluster
 
-CHANGED = 128  # tokens of context of the update
-TIMES = 20
+BOTH = (HEAD, WORKER)
+MODEL = f"{MODELS}/tried"
+OPTIONS = (
+    *("-e", "engine_hang_seconds=30", "-e", "engine_stable_s=5", "-e", "fabric_bandwidth_test=never"),
+    *("-e", f"engine_model_path={MODEL}"),
+)
+UPDATE = ("-e", json.dumps({"engine_environment": {"SPARK_UPDATE": "1"}}))
 STATE = "/var/lib/sparkmatrix/keeper/state.json"
-PASSED = f"""
-import json
+SAYS = "what served before serves again"
+
+# Before a rank of the update starts, what is in the folder `wrong` takes the place of what is right.
+BEGINS = f"""#!/bin/sh
+cd {MODEL} || exit 1
+cp -f {MODELS}/tiny-llama/* .
+grep -q SPARK_UPDATE /etc/sparkmatrix/engine.env || exit 0
+cp -f wrong/* . 2>/dev/null
+[ ! -e cpu.max ] || cat cpu.max >"/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)/cpu.max"
+rm -f cpu.max
+"""
+PREPARE = f"""
+import os, pathlib
+model = pathlib.Path({MODEL!r})
+(model / 'wrong').mkdir(parents=True, exist_ok=True)
+begins = model / 'begins'
+begins.write_text({BEGINS!r})
+begins.chmod(0o755)
+os.system(f'{{begins}} || true')
+drop = pathlib.Path('/etc/systemd/system/sparkmatrix-engine.service.d')
+drop.mkdir(exist_ok=True)
+(drop / 'trial.conf').write_text(f'[Service]\\nCPUWeight=100\\nExecStartPre=+{{begins}}\\n')
+os.system('systemctl daemon-reload')
+"""
+# The same weights, moved along by a few rows.
+WEIGHTS = """
+data = (right / 'model.safetensors').read_bytes()
+begin = 8 + int.from_bytes(data[:8], 'little')
+data = data[:begin] + data[begin + 4096 :] + data[begin : begin + 4096]
+(wrong / 'model.safetensors').write_bytes(data)
+"""
+TEMPLATE = """
+text = (right / 'chat_template.jinja').read_text()
+(wrong / 'chat_template.jinja').write_text('Be brief. ' + text)
+"""
+SLOW = "(wrong / 'cpu.max').write_text('30000 100000')"
+# The socket of the process that listens, shut down by another one: the process runs on.
+CLOSE = """
+import ctypes, os, re, socket, subprocess
+told = subprocess.run(['ss', '-Hltnp', 'sport = :8000'], capture_output=True, text=True, check=True).stdout
+pid, number = map(int, re.search(r'pid=(\\d+),fd=(\\d+)', told).groups())
+held = ctypes.CDLL(None, use_errno=True).syscall(438, os.pidfd_open(pid), number, 0)
+if held < 0:
+    raise OSError(ctypes.get_errno(), 'pidfd_getfd')
+socket.socket(fileno=held).shutdown(socket.SHUT_RDWR)
+"""
+# Memory that belongs to the engine: 90 MiB a second, 6 GiB at most.
+LEAK = """
+import os, subprocess, time
+group = subprocess.check_output(['systemctl', 'show', '-P', 'ControlGroup', 'sparkmatrix-engine'], text=True).strip()
+open(f'/sys/fs/cgroup{group}/cgroup.procs', 'w').write(str(os.getpid()))
+held = []
+while True:
+    if len(held) < 96:
+        held.append(b'x' * (64 << 20))
+    time.sleep(0.7)
+"""
+
+
+def python(here: Cluster, host: str, text: str) -> str:
+    return here.node(host, "sudo python3 -", data=text.encode()).strip()
+
+
+def tried(here: Cluster) -> list[str]:
+    found: list[str] = json.loads(here.node(HEAD, f"sudo cat {STATE}"))["tried"]
+    return found
+
+
+def runs_update(here: Cluster, host: str = HEAD) -> bool:
+    return here.node(host, "sudo grep -c SPARK_UPDATE /etc/sparkmatrix/engine.env; true").strip() == "1"
+
+
+def passed(here: Cluster) -> None:
+    """What serves has passed its trial."""
+    config = json.loads(here.node(HEAD, "sudo cat /etc/sparkmatrix/engine.json"))["config_hash"]
+    here.wait("past its trial", BACK_S, lambda _status: tried(here)[-1:] == [config])
+
+
+def placed(here: Cluster, update: bool) -> None:
+    """The other one of both plans that are kept, without a run; an update is on trial once more."""
+    here.serving()
+    before = len(here.status()["history"])
+    here.node(HEAD, "sudo systemctl stop sparkmatrix-keeper")
+    find = f"""
+import glob, json
+for path in glob.glob('/var/lib/sparkmatrix/plan/files-*.json'):
+    text = open(path).read()
+    if ('SPARK_UPDATE' in text) == {update}:
+        print(json.loads(text)['plan'])
 state = json.load(open({STATE!r}))
-state['tried'] = [json.load(open('/etc/sparkmatrix/engine.json'))['config_hash']]
+state['tried'] = state['tried'][-1 if {update} else 0:]
 json.dump(state, open({STATE!r}, 'w'))
 """
-SAYS = "what served before serves again"
+    wanted = json.dumps({"plan": python(here, HEAD, find)}).encode()
+    for host in reversed(here.launch.hosts):
+        here.node(host, f"sudo {TOOL} switch place", data=wanted)
+    here.node(HEAD, "sudo systemctl start sparkmatrix-keeper")
+    here.wait("serving", BACK_S, lambda status: bool(status["serving"]) and len(status["history"]) > before)
+
+
+def wrong(here: Cluster, hosts: Sequence[str] = (), text: str = "") -> None:
+    """What ranks of the update find on these nodes, on others nothing."""
+    begin = f"import pathlib\nright, wrong = map(pathlib.Path, ({MODELS + '/tiny-llama'!r}, {MODEL + '/wrong'!r}))\n"
+    for host in here.launch.hosts:
+        empty = "for file in wrong.iterdir():\n    file.unlink()\n"
+        python(here, host, begin + empty + (text if host in hosts else ""))
+
+
+def is_back(here: Cluster) -> None:
+    """On all nodes, and as no failure of what serves again."""
+    here.wait("serving", BACK_S, lambda status: bool(status["serving"]))
+    for host in here.launch.hosts:
+        if runs_update(here, host):
+            raise LabError(f"{host} has the files of the update")
+    if here.status()["failures"]:
+        raise LabError("it counts as a failure of what serves again")
+
+
+def by_run(here: Cluster, hosts: Sequence[str], text: str, says: str, *more: str) -> dict[str, Any]:
+    """The run finds it, and returns."""
+    here.serving()
+    wrong(here, hosts, text)
+    run = here.site("trial-upgrade", "playbooks/upgrade.yml", *UPDATE, *more, fails=says)
+    is_back(here)
+    wrong(here)
+    return {"by": "run", "seconds": round(run.seconds), "says": says}
+
+
+def by_keeper(
+    here: Cluster, says: str, sabotage: Callable[[], object] = lambda: None, *, run: bool = True
+) -> dict[str, Any]:
+    """An update, what happens to it, and how long until what served before serves on all nodes. ``says``: what the
+    keeper's history has to begin with."""
+    here.serving()
+    passed(here)
+    if run:
+        here.site("trial-upgrade", "playbooks/upgrade.yml", *UPDATE)
+    else:
+        placed(here, update=True)
+    if not runs_update(here):
+        raise LabError(f"the update is not what serves: {here.status()['history'][-2:]}")
+    began, before = time.monotonic(), len(here.status()["history"])
+    sabotage()
+    status = here.wait(
+        "back", BACK_S, lambda status: bool(status["history"]) and status["history"][-1]["reason"] == SAYS
+    )
+    is_back(here)
+    event = status["history"][before]
+    if says not in event["reason"]:
+        raise LabError(f"it went back for another reason: {event}")
+    return {
+        "by": f"keeper: {event['event']}",
+        "seconds": round(time.monotonic() - began),
+        "says": event["reason"][:120],
+    }
 
 
 def site(here: Cluster) -> dict[str, Any]:
-    """What serves first, which has passed its trial."""
-    run = here.site("trial", "site.yml", "-e", "fabric_bandwidth_test=never")
-    here.node(HEAD, "sudo systemctl stop sparkmatrix-keeper")
-    here.node(HEAD, "sudo python3 -", data=PASSED.encode())
-    here.node(HEAD, "sudo systemctl start sparkmatrix-keeper")
-    here.serving()
+    """What serves first, which passes its trial."""
+    for host in here.launch.hosts:
+        python(here, host, PREPARE)
+    run = here.site("trial", "site.yml")
+    passed(here)
     return {"seconds": round(run.seconds)}
 
 
-def returned(here: Cluster, sabotage: Callable[[], object]) -> float:
-    """An update, what happens to it, and how long until what served before serves on all nodes."""
-    here.serving()
-    before = _context(here)
-    here.site("trial-upgrade", "playbooks/upgrade.yml", "-e", f"engine_context={CHANGED}")
-    if _context(here) != CHANGED:
-        raise LabError(f"the update is not what serves: {_context(here)} tokens")
-    began = time.monotonic()
-    sabotage()
-    here.wait("back", BACK_S, lambda status: bool(status["history"]) and status["history"][-1]["reason"] == SAYS)
-    here.wait("serving", BACK_S, lambda status: bool(status["serving"]))
-    seconds = time.monotonic() - began
-    for host in here.launch.hosts:
-        told = json.loads(here.node(host, "sudo cat /etc/sparkmatrix/engine.json"))["settings"]["context"]
-        if int(told) != before:
-            raise LabError(f"{host} has the files of {told} tokens, not of {before}")
-    if here.status()["failures"]:
-        raise LabError("it counts as a failure of what serves again")
-    return round(seconds, 1)
+def weights(here: Cluster) -> dict[str, Any]:
+    """Another token: all ranks have other weights under the same name."""
+    return by_run(here, BOTH, WEIGHTS, "log probabilities of")
+
+
+def revision(here: Cluster) -> dict[str, Any]:
+    """One rank of two has another revision."""
+    return by_run(here, [WORKER], WEIGHTS, "log probabilities of")
+
+
+def template(here: Cluster) -> dict[str, Any]:
+    """Another chat template."""
+    return by_run(here, BOTH, TEMPLATE, "tokens with its template, and had")
+
+
+def slow(here: Cluster) -> dict[str, Any]:
+    """Less than half a processor for each rank. On processors nothing is said of speed, so the recipe names none."""
+    timed = ("-e", "engine_recipe=tiny-llama-timed")
+    here.site("trial-timed", "site.yml", *timed)
+    found = by_run(here, BOTH, SLOW, "tokens/s for one request", *timed)
+    here.site("trial-again", "site.yml")
+    return found
+
+
+def late(here: Cluster) -> dict[str, Any]:
+    """What is wrong with the answers, and no run has compared them."""
+    found = []
+    for hosts, text, says in (
+        (BOTH, TEMPLATE, "tokens with its template, and had"),
+        ([WORKER], WEIGHTS, "log probabilities of"),
+    ):
+        wrong(here, hosts, text)
+        found.append(by_keeper(here, says, run=False))
+    wrong(here)
+    return {"returned": found}
 
 
 def dies(here: Cluster) -> dict[str, Any]:
-    """SIGKILL to a rank, on the head and on the other node in turn."""
-    head = "systemctl kill --signal=KILL --kill-whom=main sparkmatrix-engine"
-    kills = ((HEAD, head), (WORKER, f"pkill -KILL -f '{here.rank}'"))
-    return {"seconds": [returned(here, partial(here.kill, *kills[at % 2])) for at in range(TIMES // 2)]}
+    """SIGKILL to a rank, on the head and on the other node in turn; to the keeper, too, on the way back."""
+    chance = random.Random(37)
+    head = (HEAD, "systemctl kill --signal=KILL --kill-whom=main sparkmatrix-engine")
+    there = (WORKER, f"pkill -KILL -f '{here.rank}'")
+
+    def kill(at: tuple[str, str], keeper: bool) -> None:
+        here.kill(*at)
+        if keeper:
+            time.sleep(chance.uniform(0, 12))
+            here.node(HEAD, "sudo systemctl kill --signal=SIGKILL sparkmatrix-keeper")
+
+    found = []
+    for number, (at, keeper) in enumerate(
+        ((head, False), (there, False), (head, False), (there, True), (head, True), (there, True))
+    ):
+        found.append(by_keeper(here, "", functools.partial(kill, at, keeper), run=number < 2))
+    return {"returned": found}
 
 
 def hangs(here: Cluster) -> dict[str, Any]:
     """It stands still."""
     stop = "sudo systemctl kill --signal=STOP sparkmatrix-engine"
-    found = [returned(here, lambda: here.node(HEAD, stop)) for _number in range(TIMES // 10)]
-    return {"hang_s": HANG_S, "seconds": found}
+    found = [by_keeper(here, "stood still for", lambda: here.node(HEAD, stop), run=run) for run in (True, False, False)]
+    return {"returned": found}
 
 
-def killed(here: Cluster) -> dict[str, Any]:
-    """SIGKILL to the keeper at any moment of the way back: it is ended nevertheless."""
-    chance = random.Random(37)
+def closes(here: Cluster) -> dict[str, Any]:
+    """Its process runs, and its port is closed."""
+    close = functools.partial(python, here, HEAD, CLOSE)
+    return {"returned": [by_keeper(here, "port has been closed", close, run=run) for run in (True, False)]}
 
-    def sabotage() -> None:
-        here.kill(HEAD, "systemctl kill --signal=KILL --kill-whom=main sparkmatrix-engine")
-        time.sleep(chance.uniform(0, 12))
-        here.node(HEAD, "sudo systemctl kill --signal=SIGKILL sparkmatrix-keeper")
 
-    found = [returned(here, sabotage) for _number in range(TIMES // 2)]
-    return {"seconds": found}
+def leaks(here: Cluster) -> dict[str, Any]:
+    """It takes more and more memory, on the node that is not the head."""
+
+    def begin() -> None:
+        here.node(WORKER, "cat >/tmp/leak.py", data=LEAK.encode())
+        here.node(WORKER, "sudo setsid -f python3 /tmp/leak.py </dev/null >/dev/null 2>&1")
+
+    found = [by_keeper(here, "loses more all the time", begin, run=run) for run in (True, False)]
+    return {"returned": found}
 
 
 def good(here: Cluster) -> dict[str, Any]:
-    """Updates that are as good as before stay, there and back."""
-    before = _context(here)
-    for number in range(TIMES // 2):
-        here.site("trial-good", "playbooks/upgrade.yml", "-e", f"engine_context={CHANGED}")
-        here.serving()
-        if _context(here) != CHANGED:
-            raise LabError(f"update {number} did not stay: {here.status()['history'][-2:]}")
-        here.site("trial-good-back", "playbooks/rollback.yml")
-        if _context(here) != before:
-            raise LabError(f"rollback {number}: {_context(here)} tokens")
-    return {"updates": TIMES // 2 * 2}
+    """Ten updates that are as good as before stay: five there, through a trial, and five back."""
+    here.serving()
+    passed(here)
+    here.site("trial-good", "playbooks/upgrade.yml", *UPDATE)
+    stays(here)
+    here.site("trial-good-back", "playbooks/rollback.yml")
+    is_back(here)
+    for _number in range(4):
+        placed(here, update=True)
+        stays(here)
+        placed(here, update=False)
+        is_back(here)
+    return {"kept": 10}
 
 
-STEPS = {step.__name__: step for step in (site, dies, hangs, killed, good)}
+def stays(here: Cluster) -> None:
+    passed(here)
+    if not runs_update(here):
+        raise LabError(f"it did not stay: {here.status()['history'][-2:]}")
+
+
+STEPS: dict[str, Callable[[Cluster], dict[str, Any]]] = {
+    step.__name__: step for step in (site, weights, revision, template, slow, dies, hangs, closes, leaks, late, good)
+}
+STEPS["good_again"] = good
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     cluster.step_options(parser, STEPS)
     chosen = parser.parse_args()
-    return cluster.run_steps("trial", Cluster(chosen.beside, "native"), STEPS, chosen)
+    here = Cluster(chosen.beside, "native")
+    here.every_run = OPTIONS
+    return cluster.run_steps("trial", here, STEPS, chosen)
 
 
 if __name__ == "__main__":

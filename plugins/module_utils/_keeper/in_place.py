@@ -47,8 +47,8 @@ def before(machine: Machine, instance: str = "") -> Before | None:
 
 
 class InPlace:
-    def __init__(self, parts: Parts, note: Callable[[str, str], None]) -> None:
-        self.parts, self.socket, self.note = parts, parts.socket, note
+    def __init__(self, parts: Parts, note: Callable[[str, str], None], hang_s: float) -> None:
+        self.parts, self.socket, self.note, self.lasts_s = parts, parts.socket, note, trial.HANGS * hang_s
         self.trial: trial.Trial | None = None
         self.not_before = 0.0  # are nodes asked for another model
 
@@ -104,11 +104,12 @@ class InPlace:
     def serves(self) -> None:
         """It has given a token."""
         parts = self.parts
-        if self.models.trial and parts.config not in parts.store.state.tried:
-            parts.store.tried(parts.config, parts.say, first=True)  # what served before is the model before
+        tried, by_its_name = parts.config in parts.store.state.tried, self.models.trial
+        if tried or by_its_name:  # what served before that one is the model before
+            parts.store.tried(parts.config, parts.say, first=not tried)
         self.know(by_name.arrived(self.models, parts.wall()), serves=True)
-        untried = parts.config and parts.config not in parts.store.state.tried
-        self.trial = trial.Trial(parts.clock()) if untried else None
+        untried = parts.config and not tried and not by_its_name
+        self.trial = trial.Trial(parts.clock(), self.lasts_s) if untried else None
 
     def gives_way(self, trouble: Verdict, reason: str) -> str:
         """Why this start, or this service, is not tried again, since another one takes its place; empty where it is."""
@@ -160,8 +161,11 @@ class InPlace:
         self.trial.see(now, [(member.host, member.report.available) for member in view.members if member.seen])
         if not self.trial.over(now) or view.failing_since is not None:
             return None
-        host, grows = self.trial.growth()
-        against = [Difference(trial.GROWS, grows)] if grows else []
+        host, lost = self.trial.losing()
+        if 0 < lost <= trial.ROOM:
+            return None
+        less = f"{host} has {lost / 2**30:.1f} GiB less memory than when it began to serve, and loses more all the time"
+        against = [Difference(trial.GROWS, less)] if lost else []
         if not against:
             found = self.parts.compare()
             if found is None:
