@@ -21,6 +21,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
@@ -30,7 +31,7 @@ from cluster import LabError
 from test_staying_up import BACK_S, HEAD, MODELS, TOOL, WORKER, Cluster
 
 BOTH = (HEAD, WORKER)
-MODEL = f"{MODELS}/tried"
+MODEL, WRONG = f"{MODELS}/tried", "/opt/wrong"
 OPTIONS = (
     *("-e", "engine_hang_seconds=30", "-e", "engine_stable_s=5", "-e", "fabric_bandwidth_test=never"),
     *("-e", f"engine_model_path={MODEL}"),
@@ -39,25 +40,22 @@ UPDATE = ("-e", json.dumps({"engine_environment": {"SPARK_UPDATE": "1"}}))
 STATE = "/var/lib/sparkmatrix/keeper/state.json"
 SAYS = "what served before serves again"
 
-# Before a rank of the update starts, what is in the folder `wrong` takes the place of what is right.
+# Before a rank of the update starts, what is wrong takes the place of what is right.
 BEGINS = f"""#!/bin/sh
-cd {MODEL} || exit 1
-cp -f {MODELS}/tiny-llama/* .
+cp -f {MODELS}/tiny-llama/* {MODEL}
 grep -q SPARK_UPDATE /etc/sparkmatrix/engine.env || exit 0
-cp -f wrong/* . 2>/dev/null
-[ ! -e cpu.max ] || cat cpu.max >"/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)/cpu.max"
-rm -f cpu.max
+cp -f {WRONG}/files/* {MODEL} 2>/dev/null
+[ ! -e {WRONG}/cpu.max ] || cat {WRONG}/cpu.max >"/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)/cpu.max"
 """
 PREPARE = f"""
 import os, pathlib
-model = pathlib.Path({MODEL!r})
-(model / 'wrong').mkdir(parents=True, exist_ok=True)
-begins = model / 'begins'
+wrong, begins = pathlib.Path('{WRONG}/files'), pathlib.Path('{WRONG}/begins')
+drop = pathlib.Path('/etc/systemd/system/sparkmatrix-engine.service.d')
+for folder in (wrong, drop, pathlib.Path({MODEL!r})):
+    folder.mkdir(parents=True, exist_ok=True)
 begins.write_text({BEGINS!r})
 begins.chmod(0o755)
-os.system(f'{{begins}} || true')
-drop = pathlib.Path('/etc/systemd/system/sparkmatrix-engine.service.d')
-drop.mkdir(exist_ok=True)
+os.system(str(begins))
 (drop / 'trial.conf').write_text(f'[Service]\\nCPUWeight=100\\nExecStartPre=+{{begins}}\\n')
 os.system('systemctl daemon-reload')
 """
@@ -72,7 +70,7 @@ TEMPLATE = """
 text = (right / 'chat_template.jinja').read_text()
 (wrong / 'chat_template.jinja').write_text('Be brief. ' + text)
 """
-SLOW = "(wrong / 'cpu.max').write_text('30000 100000')"
+SLOW = "(wrong.parent / 'cpu.max').write_text('40000 100000')"
 # The socket of the process that listens, shut down by another one: the process runs on.
 CLOSE = """
 import ctypes, os, re, socket, subprocess
@@ -83,14 +81,18 @@ if held < 0:
     raise OSError(ctypes.get_errno(), 'pidfd_getfd')
 socket.socket(fileno=held).shutdown(socket.SHUT_RDWR)
 """
-# Memory that belongs to the engine: 90 MiB a second, 6 GiB at most.
+# Memory that belongs to the engine, from when the update begins to load: 90 MiB a second, 8 GiB at most.
 LEAK = """
 import os, subprocess, time
-group = subprocess.check_output(['systemctl', 'show', '-P', 'ControlGroup', 'sparkmatrix-engine'], text=True).strip()
-open(f'/sys/fs/cgroup{group}/cgroup.procs', 'w').write(str(os.getpid()))
+def show(name):
+    return subprocess.check_output(['systemctl', 'show', '-P', name, 'sparkmatrix-engine'], text=True).strip()
+before = show('InvocationID')
+while show('InvocationID') in ('', before) or show('ActiveState') != 'active':
+    time.sleep(0.5)
+open(f"/sys/fs/cgroup{show('ControlGroup')}/cgroup.procs", 'w').write(str(os.getpid()))
 held = []
 while True:
-    if len(held) < 96:
+    if len(held) < 128:
         held.append(b'x' * (64 << 20))
     time.sleep(0.7)
 """
@@ -115,10 +117,15 @@ def passed(here: Cluster) -> None:
     here.wait("past its trial", BACK_S, lambda _status: tried(here)[-1:] == [config])
 
 
+def news(status: dict[str, Any], since: float) -> list[dict[str, Any]]:
+    """What the keeper has noted since then; only the last fifty entries are kept."""
+    return [one for one in status["history"] if datetime.fromisoformat(one["time"]).timestamp() >= int(since)]
+
+
 def placed(here: Cluster, update: bool) -> None:
     """The other one of both plans that are kept, without a run; an update is on trial once more."""
     here.serving()
-    before = len(here.status()["history"])
+    began = time.time()
     here.node(HEAD, "sudo systemctl stop sparkmatrix-keeper")
     find = f"""
 import glob, json
@@ -133,16 +140,20 @@ json.dump(state, open({STATE!r}, 'w'))
     wanted = json.dumps({"plan": python(here, HEAD, find)}).encode()
     for host in reversed(here.launch.hosts):
         here.node(host, f"sudo {TOOL} switch place", data=wanted)
-    here.node(HEAD, "sudo systemctl start sparkmatrix-keeper")
-    here.wait("serving", BACK_S, lambda status: bool(status["serving"]) and len(status["history"]) > before)
+    here.node(HEAD, "sudo systemctl daemon-reload; sudo systemctl start sparkmatrix-keeper")
+    here.wait("serving", BACK_S, lambda status: bool(status["serving"] and news(status, began)))
 
 
 def wrong(here: Cluster, hosts: Sequence[str] = (), text: str = "") -> None:
     """What ranks of the update find on these nodes, on others nothing."""
-    begin = f"import pathlib\nright, wrong = map(pathlib.Path, ({MODELS + '/tiny-llama'!r}, {MODEL + '/wrong'!r}))\n"
+    begin = f"""
+import pathlib
+right, wrong = pathlib.Path('{MODELS}/tiny-llama'), pathlib.Path('{WRONG}/files')
+for file in (*wrong.iterdir(), wrong.parent / 'cpu.max'):
+    file.unlink(missing_ok=True)
+"""
     for host in here.launch.hosts:
-        empty = "for file in wrong.iterdir():\n    file.unlink()\n"
-        python(here, host, begin + empty + (text if host in hosts else ""))
+        python(here, host, begin + (text if host in hosts else ""))
 
 
 def is_back(here: Cluster) -> None:
@@ -166,30 +177,31 @@ def by_run(here: Cluster, hosts: Sequence[str], text: str, says: str, *more: str
 
 
 def by_keeper(
-    here: Cluster, says: str, sabotage: Callable[[], object] = lambda: None, *, run: bool = True
+    here: Cluster, says: str, sabotage: Callable[[], object] = lambda: None, *, run: bool = True, early: bool = False
 ) -> dict[str, Any]:
     """An update, what happens to it, and how long until what served before serves on all nodes. ``says``: what the
-    keeper's history has to begin with."""
+    keeper has to find. ``early``: it happens from the start on."""
     here.serving()
     passed(here)
+    if early:
+        sabotage()
     if run:
         here.site("trial-upgrade", "playbooks/upgrade.yml", *UPDATE)
     else:
         placed(here, update=True)
     if not runs_update(here):
         raise LabError(f"the update is not what serves: {here.status()['history'][-2:]}")
-    began, before = time.monotonic(), len(here.status()["history"])
-    sabotage()
-    status = here.wait(
-        "back", BACK_S, lambda status: bool(status["history"]) and status["history"][-1]["reason"] == SAYS
-    )
+    began = time.time()
+    if not early:
+        sabotage()
+    status = here.wait("back", BACK_S, lambda found: [one["reason"] for one in news(found, began)][-1:] == [SAYS])
     is_back(here)
-    event = status["history"][before]
+    event = news(status, began)[0]
     if says not in event["reason"]:
         raise LabError(f"it went back for another reason: {event}")
     return {
         "by": f"keeper: {event['event']}",
-        "seconds": round(time.monotonic() - began),
+        "seconds": round(time.time() - began),
         "says": event["reason"][:120],
     }
 
@@ -229,9 +241,12 @@ def slow(here: Cluster) -> dict[str, Any]:
 
 def late(here: Cluster) -> dict[str, Any]:
     """What is wrong with the answers, and no run has compared them."""
+    if "SPARK_UPDATE" not in here.node(HEAD, "sudo cat /var/lib/sparkmatrix/plan/previous.json", check=False):
+        here.site("trial-known", "playbooks/upgrade.yml", *UPDATE)
+        here.site("trial-known-back", "playbooks/rollback.yml")
     found = []
     for hosts, text, says in (
-        (BOTH, TEMPLATE, "tokens with its template, and had"),
+        (BOTH, TEMPLATE, "tokens with its template"),
         ([WORKER], WEIGHTS, "log probabilities of"),
     ):
         wrong(here, hosts, text)
@@ -249,6 +264,7 @@ def dies(here: Cluster) -> dict[str, Any]:
     def kill(at: tuple[str, str], keeper: bool) -> None:
         here.kill(*at)
         if keeper:
+            here.wait("noticed", BACK_S, lambda status: not status["serving"])
             time.sleep(chance.uniform(0, 12))
             here.node(HEAD, "sudo systemctl kill --signal=SIGKILL sparkmatrix-keeper")
 
@@ -278,9 +294,9 @@ def leaks(here: Cluster) -> dict[str, Any]:
 
     def begin() -> None:
         here.node(WORKER, "cat >/tmp/leak.py", data=LEAK.encode())
-        here.node(WORKER, "sudo setsid -f python3 /tmp/leak.py </dev/null >/dev/null 2>&1")
+        here.node(WORKER, "sudo setsid -f python3 /tmp/leak.py </dev/null >/tmp/leak.log 2>&1")
 
-    found = [by_keeper(here, "loses more all the time", begin, run=run) for run in (True, False)]
+    found = [by_keeper(here, "loses more all the time", begin, run=run, early=True) for run in (True, False)]
     return {"returned": found}
 
 

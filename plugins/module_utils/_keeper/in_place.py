@@ -105,8 +105,8 @@ class InPlace:
         """It has given a token."""
         parts = self.parts
         tried, by_its_name = parts.config in parts.store.state.tried, self.models.trial
-        if tried or by_its_name:  # what served before that one is the model before
-            parts.store.tried(parts.config, parts.say, first=not tried)
+        if tried != by_its_name:  # the last one is what an update goes back to, and no model that clients have loaded
+            parts.store.tried(parts.config, parts.say, first=by_its_name)
         self.know(by_name.arrived(self.models, parts.wall()), serves=True)
         untried = parts.config and not tried and not by_its_name
         self.trial = trial.Trial(parts.clock(), self.lasts_s) if untried else None
