@@ -34,6 +34,7 @@ SPEC: dict[str, dict[str, Any]] = {
 }
 NODE_VARIABLE = "spark_node_info"
 OWN_COMMAND = "Of a recipe's own image and command no batch job is written: what it needs of Slurm nobody here knows"
+KEPT = "A batch job leaves nothing on its nodes: write one with -e engine_prefix_cache_gb=0, which keeps no computed prompts"
 SEVERAL = "A batch job holds its machines alone: write one for each service, with -e '{\"engine_services\": []}'"
 
 
@@ -89,6 +90,8 @@ class ActionModule(ActionBase):
             batch: dict[str, Any] = {"refused": SEVERAL}
         elif any(KINDS[plan.here[0].engine.name].opaque for plan in plans.plans.values()):
             batch = {"refused": OWN_COMMAND}
+        elif any(plan.here[0].prefixes.base for plan in plans.plans.values()):
+            batch = {"refused": KEPT}
         elif lacking:
             batch = {"refused": refusal("There is no batch script for these machines:", lacking)}
         else:

@@ -31,6 +31,7 @@ VARIABLES = {
         Variable("engine_pipeline_parallel_size", "engine", "int", default=0),
         Variable("engine_hang_seconds", "engine", "int", default=600),
         Variable("engine_recipe", "engine"),
+        Variable("engine_prefix_cache_gb", "engine", "int", default=0),
         Variable("engine_port", "engine", "int", default=8000),
         Variable("fabric_topology", "fabric", default="auto"),
         Variable("fabric_transport", "fabric", default="auto"),

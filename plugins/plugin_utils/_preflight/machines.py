@@ -33,7 +33,10 @@ from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.inv
     service_ports,
     web_ui_wanted,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.ready import check_model_disk
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.ready import (
+    check_model_disk,
+    check_prefix_disk,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.variables import ROLES
 
 LOCKS = ROLES / "engine/files/locks"
@@ -551,6 +554,7 @@ JUDGES: Mapping[str, Judge] = {
     "memory_differs": check_memory_differs,
     "disk": check_disk,
     "model_disk": check_model_disk,
+    "prefix_disk": check_prefix_disk,
     "clock": check_clock,
     "commands": check_commands,
     "compiler": check_compiler,

@@ -5,11 +5,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import prefixes
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import early, expected_speed, loaders
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.services import Service
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight import fabric as preflight_fabric
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._preflight.base import (
     Context,
@@ -36,18 +39,22 @@ class Model:
     partial: str = ""  # where the layer artifacts keeps what has come of a model so far
 
 
-def models(context: Context) -> Iterator[Model]:
-    """By the recipes, without a plan; what is wrong with them is said by ``check_engine_plan``."""
+def _services(context: Context) -> list[tuple[Service, Sequence[str]]]:
+    """With their hosts, by the recipes, without a plan; what is wrong with them is said by ``check_engine_plan``."""
     hosts = sorted(context.hosts, key=lambda host: whole(context.hosts[host].get("spark_rank")))
     if not context.layers & MODELS or not hosts or context.value(hosts[0], "engine_recipe") is None:
-        return
-    for service in early.asked(lambda name: context.value(hosts[0], name), hosts)[0]:
+        return []
+    found = early.asked(lambda name: context.value(hosts[0], name), hosts)[0]
+    return [(service, service.entry.hosts or tuple(hosts)) for service in found]
+
+
+def models(context: Context) -> Iterator[Model]:
+    for service, on in _services(context):
         recipe, settings = service.recipe, service.settings
         pinned = "" if settings.model else recipe.revision
         wanted = [(settings.model or recipe.model, recipe.files_gb, recipe.weights_gb, pinned)]
         draft = recipe.draft
         wanted += [(draft.model, draft.weights_gb, draft.weights_gb, draft.revision)] if draft and draft.model else []
-        on = service.entry.hosts or tuple(hosts)
         container = (settings.runtime or recipe.runtime) == "container"
         loader = loaders.of(str(recipe.options.get("load-format", "")))
         for host in on:
@@ -59,30 +66,73 @@ def models(context: Context) -> Iterator[Model]:
                 yield Model(host, name, gb, loader.seconds(loaded * GB, len(on)), cache, container, partial)
 
 
+def _kept(context: Context) -> dict[str, dict[str, int]]:
+    """Bytes that may lie in a directory, of what services keep of prompts, by host."""
+    found: dict[str, dict[str, int]] = {}
+    services = _services(context)
+    for service, on in services:
+        directory, size = (
+            Names(service.entry.name if len(services) > 1 else "").prefixes,
+            service.settings.prefix_cache_gb,
+        )
+        for host in on if size > 0 else ():
+            found.setdefault(host, {})[directory] = size * GB
+    return found
+
+
 def paths(context: Context) -> set[str]:
-    """What ``node_info`` looks for, to tell what is downloaded already."""
-    return {path for model in models(context) if model.cache for path in (model.cache, model.partial)}
+    """What ``node_info`` looks for, to tell what is downloaded already, and what is kept."""
+    cached = {path for model in models(context) if model.cache for path in (model.cache, model.partial)}
+    return cached | {directory for kept in _kept(context).values() for directory in kept}
+
+
+def _missing(context: Context) -> dict[str, list[Model]]:
+    """What is downloaded yet, by host. A download that has begun is compared by the byte when it goes on."""
+    wanted, found = list(models(context)), {}
+    for host in context.nodes:
+        own = {model.cache: model for model in wanted if model.host == host and model.cache}
+        if not any(_there(context, host, model.partial) for model in own.values()):
+            found[host] = [model for model in own.values() if not _there(context, host, model.cache)]
+    return found
 
 
 def check_model_disk(context: Context) -> Iterator[Finding]:
-    """By the sizes in the recipes. A download that has begun is compared by the byte when it goes on."""
-    wanted = list(models(context))
-    for host, node in context.nodes.items():
-        own = [model for model in wanted if model.host == host and model.cache]
-        missing = {model.cache: model for model in own if not _there(context, host, model.cache)}
-        if not missing or any(_there(context, host, model.partial) for model in own):
+    """By the sizes in the recipes."""
+    for host, missing in _missing(context).items():
+        if not missing:
             continue
-        first = own[0]  # all are in one directory
-        disk = node.paths.get(first.cache)
+        first = missing[0]  # all are in one directory
+        disk = context.nodes[host].paths.get(first.cache)
         free = disk.free if disk else None
-        needed = sum(model.gb for model in missing.values()) * GB
+        needed = sum(model.gb for model in missing) * GB
         if free is not None and free < needed:
-            names = ", ".join(model.name for model in missing.values())
+            names = ", ".join(model.name for model in missing)
             yield Finding(
                 host,
                 f"{names}: {needed / GB:.1f} GB to download, {free / GB:.1f} GB free,"
                 f" {(needed - free) / GB:.1f} GB short",
                 device=first.cache.partition("/hub/")[0],
+            )
+
+
+def check_prefix_disk(context: Context) -> Iterator[Finding]:
+    """Before it is there: what has been accepted stays below its limit by itself."""
+    missing = _missing(context)
+    for host, kept in _kept(context).items():
+        new = {path: size for path, size in kept.items() if not _there(context, host, path)}
+        disk = context.nodes[host].paths.get(next(iter(new), "")) if host in context.nodes else None
+        if disk is None or disk.free is None or not disk.total:
+            continue
+        same = [model for model in missing.get(host, ()) if _on(context, host, model.cache) == (disk.total, disk.free)]
+        fetched, stays = sum(model.gb for model in same) * GB, disk.total // prefixes.FREE
+        room, asked = disk.free - stays - fetched, sum(new.values())
+        if room < asked:
+            models_first = f" and {fetched / GB:.0f} GB are for models to download" if fetched else ""
+            yield Finding(
+                host,
+                f"computed prompts may take {asked / GB:.0f} GB; {disk.free / GB:.0f} GB are free, of which"
+                f" {stays / GB:.0f} GB stay free{models_first}: there is room for {max(0, room) // GB:.0f} GB",
+                device=next(iter(new)),
             )
 
 
@@ -144,6 +194,12 @@ def _fabric(context: Context) -> list[str]:
         slowest = min((rail.link_gbps for fact in facts for rail in fact.rails), default=0.0)
         return [f"{facts[0].topology} at {slowest:g} Gb/s" if slowest else facts[0].topology]
     return ["cables not looked at yet"] if "fabric" in context.layers else []
+
+
+def _on(context: Context, host: str, path: str) -> tuple[int | None, int | None]:
+    """The same for all paths on a file system."""
+    disk = context.nodes[host].paths.get(path)
+    return (disk.total, disk.free) if disk else (None, None)
 
 
 def _there(context: Context, host: str, path: str) -> bool:

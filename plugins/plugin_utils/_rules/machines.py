@@ -300,6 +300,15 @@ CHECKS = (
         layers=MODELS,
     ),
     Rule(
+        "prefix_disk",
+        "A disk has less room than engine_prefix_cache_gb, beside models that are yet to come and a twentieth that"
+        " stays free",
+        "Models and images would find the disk full, or less would be kept than was asked for",
+        "Set engine_prefix_cache_gb (of a service: prefix_cache_gb) to what there is room for, or free some space"
+        " (playbooks/artifacts.yml lists the models and removes unused ones)",
+        layers=SERVING,
+    ),
+    Rule(
         "clock",
         "Clocks differ by more than 10 s",
         "Certificates fail, and logs of several machines cannot be read together",

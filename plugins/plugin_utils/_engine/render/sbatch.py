@@ -68,12 +68,6 @@ def script(plans: Mapping[str, NodePlan], assumed: Sequence[str] = ()) -> str:
     head = ordered[0]
     (first,) = head.here
     mpi = first.backend == "mpi"
-    if first.prefixes.base:
-        raise SparkError(
-            "a job leaves nothing on its nodes, so no computed prefixes either",
-            first.recipe,
-            "Set prefix_cache_gb (engine_prefix_cache_gb) to 0 for the script",
-        )
     ranks = [plan for plan in ordered if plan.here[0].engine.runs_here]
     job = Job(
         title=f"{first.recipe}: {first.engine.name} on {len(ordered)} node(s)",

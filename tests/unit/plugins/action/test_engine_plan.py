@@ -93,6 +93,13 @@ def test_a_batch_script_says_what_it_assumes_or_asks(cages, made):
         assert "spark2: enp1s0f1np1 192.168.100.11" in result["sbatch"]["assumed"]
 
 
+def test_computed_prompts_are_kept_by_a_service_and_not_by_a_batch_job():
+    hosts = {"spark1": {"spark_fabric": fact(0, 1)}}
+    kept, plain = (plan(hosts, recipe="qwen3-8b", prefix_cache_gb=gb) for gb in (100, 0))
+    assert kept["plans"]["spark1"]["here"][0]["prefixes"]["disk_gb"] == 100
+    assert "-e engine_prefix_cache_gb=0" in kept["sbatch"]["refused"] and "script" in plain["sbatch"]
+
+
 def test_variables_of_the_fabric_are_read_as_a_role_reads_them():
     """Text, as -e gives it; what is of another type is refused, and the plan is made all the same."""
     given = {"fabric_cages": [0], "fabric_host_offset": "20", "fabric_mtu": "1500"}

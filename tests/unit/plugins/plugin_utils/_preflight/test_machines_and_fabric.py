@@ -161,6 +161,7 @@ LOST_WAY = {"reason": "timed out"}
 DEAD = {"checked": True, "ok": False, "code": 999, "message": "CUDA_ERROR_UNKNOWN"}
 OWN = {"address": "10.100.0.2", "prefix": 24, "scope": "global", "family": "inet"}
 MODEL = "/opt/sparkmatrix/models/huggingface/hub/models--Qwen--Qwen3-235B-A22B-GPTQ-Int4"
+KEPT = "/var/lib/sparkmatrix/prefixes/sparkmatrix-engine"
 DISK = {"/opt/x": {"exists": False, "free": 2**30, "total": 2**40, "read_only": False}}
 
 
@@ -278,6 +279,13 @@ FAULTS = {
     "model_disk": (
         both(every("engine_recipe", "qwen3-235b-a22b-gptq-int4"), node("paths", {MODEL: {"free": 3 * 10**10}})),
         frozenset({"artifacts"}),
+    ),
+    "prefix_disk": (
+        both(
+            both(every("engine_recipe", "qwen3-8b"), every("engine_prefix_cache_gb", 2000)),
+            node("paths", {KEPT: {**PATHS, "free": 10**12}}),
+        ),
+        frozenset({"engine"}),
     ),
     "clock": (node("clock_offset", 60.0), ALL),
     "commands": (node("commands", {}), ALL),

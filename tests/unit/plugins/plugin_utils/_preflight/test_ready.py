@@ -121,3 +121,42 @@ def test_a_model_that_does_not_fit_on_a_disk_is_refused_before_it_is_fetched():
     assert short(**{CACHE: {"free": 126 * ready.GB}}) == []
     # What is there has its space; what has begun is compared by the byte.
     assert short(**{CACHE: {"exists": True}}) == short(**{CACHE: {}, PARTIAL: {"exists": True}}) == []
+
+
+KEPT = "/var/lib/sparkmatrix/prefixes/sparkmatrix-engine"
+TB = 1000 * ready.GB
+
+
+def room(kept, cache, gb=200, **variables):
+    found = nodes(2)
+    for path, disk in {KEPT: kept, CACHE: cache}.items():
+        found["spark2"]["paths"][path] = {"exists": False, "total": TB, **disk}
+    hosts = inventory(2, engine_recipe=RECIPE, engine_prefix_cache_gb=gb, **variables)
+    return [str(finding) for finding in ready.check_prefix_disk(context(ALL, hosts, nodes=found))]
+
+
+def test_what_is_kept_of_prompts_has_room_beside_models_and_a_twentieth_of_the_disk():
+    disk = {"free": 370 * ready.GB}
+    assert room(disk, disk) == [
+        f"spark2 {KEPT}: computed prompts may take 200 GB; 370 GB are free, of which 50 GB stay free and 125 GB are for"
+        " models to download: there is room for 195 GB."
+    ]
+    assert room(disk, disk, gb=195) == room(disk, disk, gb=0) == []
+    assert room(disk, {"free": 130 * ready.GB}) == [], "models on another disk"
+    assert room(disk, {**disk, "exists": True}) == [], "the model is there"
+    assert room({**disk, "exists": True}, disk) == [], "what is kept is below its limit by itself"
+    assert room({"free": None}, disk) == [] and "room for 0 GB" in room({"free": 10 * ready.GB}, disk)[0]
+
+
+def test_several_services_on_a_disk_have_room_together():
+    both = [{"name": "chat", "recipe": "qwen3-8b"}, {"name": "code", "recipe": "qwen3-8b", "port": 8001}]
+    both = [{**one, "nodes": ["spark2"], "memory_share": 0.5, "prefix_cache_gb": 100} for one in both]
+    hosts = inventory(2, engine_recipe=RECIPE, engine_services=both)
+    made = context(ALL, hosts)
+    (first, second) = sorted(path for path in ready.paths(made) if "/prefixes/" in path)
+    assert (first, second) == (f"{KEPT}-chat", f"{KEPT}-code") and {first, second} <= set(pf.request(made)["paths"])
+    found = nodes(2)
+    for path in (first, second):
+        found["spark2"]["paths"][path] = {"exists": False, "total": TB, "free": 240 * ready.GB}
+    (finding,) = ready.check_prefix_disk(context(ALL, hosts, nodes=found))
+    assert "may take 200 GB" in finding.found and "room for 190 GB" in finding.found
