@@ -34,7 +34,7 @@ SPEC: dict[str, dict[str, Any]] = {
 }
 NODE_VARIABLE = "spark_node_info"
 OWN_COMMAND = "Of a recipe's own image and command no batch job is written: what it needs of Slurm nobody here knows"
-KEPT = "A batch job leaves nothing on its nodes: write one with -e engine_prefix_cache_gb=0, which keeps no computed prompts"
+KEPT = "A batch job leaves nothing on its nodes, and no computed prompts: write one with -e engine_prefix_cache_gb=0"
 SEVERAL = "A batch job holds its machines alone: write one for each service, with -e '{\"engine_services\": []}'"
 
 
