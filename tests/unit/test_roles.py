@@ -81,6 +81,13 @@ def test_what_is_done_in_turn_is_done_in_the_order_of_the_play():
     assert in_a_loop.search(before)
 
 
+def test_nobody_stops_a_keeper_without_a_word_to_the_gateway():
+    """`engine_units` lets answers end first; a service is stopped at once."""
+    stops = re.compile(r"managed_service:\n(?:    \s*[\w-]+: .*\n)*?\s+name: .*keeper.*\n\s+state: stopped")
+    texts = {path: path.read_text() for place in ("roles", "playbooks") for path in (ROOT / place).rglob("*.yml")}
+    assert not [str(path) for path, text in texts.items() if stops.search(text)]
+
+
 def test_what_roles_share_is_documented():
     text = (ROOT / "docs/architecture.md").read_text()
     shared = {

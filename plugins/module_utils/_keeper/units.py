@@ -137,9 +137,10 @@ def bring(
         if done.changed:
             made.changed = True
             before[unit], after[unit] = done.before, done.after
-        if stop and done.changed and not check_mode:
-            store.stop(stop)
-            if stop.by != STOPS:
+        if done.changed and not check_mode:
+            if stop:
+                store.stop(stop)
+            if return_s or (stop and stop.by != STOPS):
                 _drained(instance, machine, busy)
         if forgets and (store.exists if check_mode else store.forget()):
             made.changed = True

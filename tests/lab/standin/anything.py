@@ -5,8 +5,9 @@
 
 It writes its words and its environment to a file of the node, waits for its peers at the head, answers ``/health``,
 ``/v1/models`` and chat, streamed or not, and notices nothing of a rank that is lost: a token then never comes, and
-only whoever looks at the ranks can tell. Which rank it is, how many there are, and where they meet, it takes from the
-options by which vLLM, SGLang, TensorFold and others say so, or from the variables of torch.
+only whoever looks at the ranks can tell. Each event of a stream has the request's own id, and when this answer to it
+began, so that two answers to one request can be told apart. Which rank it is, how many there are, and where they meet,
+it takes from the options by which vLLM, SGLang, TensorFold and others say so, or from the variables of torch.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import contextlib
 import json
 import os
 import pathlib
+import random
 import re
 import socket
 import sys
@@ -155,7 +157,8 @@ class Api(BaseHTTPRequestHandler):
         chat, count = self.path.startswith("/v1/chat"), int(body.get("max_tokens") or 16)
         usage = {"prompt_tokens": 4, "completion_tokens": count, "total_tokens": count + 4}
         kind = "chat.completion" if chat else "text_completion"
-        base = {"id": "cmpl-1", "model": self.job.served, "object": kind}
+        name = self.headers.get("X-Request-Id") or "1"
+        base = {"id": f"cmpl-{name}", "created": time.time_ns(), "model": self.job.served, "object": kind}
         if not body.get("stream"):
             said = {"message": {"role": "assistant", "content": WORD * count}} if chat else {"text": WORD * count}
             return self.reply(
@@ -163,23 +166,30 @@ class Api(BaseHTTPRequestHandler):
             )
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
         self.send_header("Connection", "close")
         self.end_headers()
         self.close_connection = True
         base["object"] = f"{kind}.chunk" if chat else kind
         said = {"delta": {"content": WORD}} if chat else {"text": WORD}
+        asked = body.get("stream_options") or {}
+        pace = float(os.environ.get("STANDIN_TOKEN_S", "0.01"))
         for number in range(count):
-            time.sleep(0.01)
+            time.sleep(2 * pace * random.random())
             last = "length" if number == count - 1 else None
-            self.event({**base, "choices": [{"index": 0, **said, "finish_reason": last}]})
-        if (body.get("stream_options") or {}).get("include_usage"):
-            self.event({**base, "choices": [], "usage": usage})
-        self.wfile.write(b"data: [DONE]\n\n")
+            so_far = (
+                {"usage": {**usage, "completion_tokens": number + 1}} if asked.get("continuous_usage_stats") else {}
+            )
+            self.event(json.dumps({**base, "choices": [{"index": 0, **said, "finish_reason": last}], **so_far}))
+        if asked.get("include_usage"):
+            self.event(json.dumps({**base, "choices": [], "usage": usage}))
+        self.event("[DONE]")
+        self.wfile.write(b"0\r\n\r\n")
         return None
 
-    def event(self, document: Any) -> None:
-        self.wfile.write(f"data: {json.dumps(document)}\n\n".encode())
-        self.wfile.flush()
+    def event(self, text: str) -> None:
+        data = f"data: {text}\n\n".encode()
+        self.wfile.write(b"%x\r\n%b\r\n" % (len(data), data))
 
 
 def say(text: str) -> None:

@@ -100,8 +100,10 @@ def test_who_stops_it_is_kept(node):
     assert not Store(node, "chat").exists
 
 
-@pytest.mark.parametrize(("by", "waits"), [("restart.yml", True), ("stop.yml", False)])
-def test_answers_may_end_before_what_is_to_serve_again_is_stopped(node, tmp_path, by, waits):
+@pytest.mark.parametrize(
+    ("by", "return_s", "waits"), [("restart.yml", 0.0, True), ("stop.yml", 0.0, False), ("", 60.0, True)]
+)
+def test_answers_may_end_before_what_is_to_serve_again_is_stopped(node, tmp_path, by, return_s, waits):
     (tmp_path / "etc/sparkmatrix").mkdir()
     (tmp_path / "etc/sparkmatrix/engine-chat.json").write_text(described())
     words = []
@@ -112,8 +114,10 @@ def test_answers_may_end_before_what_is_to_serve_again_is_stopped(node, tmp_path
 
     Store(node, "chat").write(print, phase="serving")
     machine = Machine(node, runner, sleep=lambda _seconds: None)
-    stop = Stop("t", by)
-    engine_units.bring("keeper", "stopped", machine, only="chat", stop=stop, service=Recorded(), busy=busy)
+    stop = Stop("t", by) if by else None
+    engine_units.bring(
+        "keeper", "stopped", machine, only="chat", stop=stop, return_s=return_s, service=Recorded(), busy=busy
+    )
     assert words == (["serving", "draining", "draining", "draining"] if waits else [])
     assert word.read(word.path("chat", node)).phase == ("draining" if waits else "stopped")
 

@@ -227,6 +227,11 @@ def test_every_block_of_the_configuration_is_closed():
         assert all(line.strip()[-1:] in ("", ";", "{", "}") for line in text.splitlines())
 
 
+def test_a_gateway_that_was_killed_is_back_before_clients_give_up():
+    """OpenAI's and Anthropic's connect again after half a second and a second, less a quarter."""
+    assert float(re.search(r"^RestartSec=(.+)$", g.unit(PLAIN), re.M)[1]) < 0.75 * (0.5 + 1.0)
+
+
 def test_the_unit_tells_what_it_was_made_of():
     text, other = g.unit(PLAIN), g.unit(wanted(port=443))
     mark = re.compile(r"SPARKMATRIX_UNIT=([0-9a-f]{12});")
