@@ -376,6 +376,8 @@ def on_nodes() -> list[Step]:
         scenario("trial-good", "trial.py --only site,good", 800),
         scenario("trial-good-again", "trial.py --only site,good_again", 800),
         scenario("own-command", "own_command.py", 900),
+        scenario("unnoticed", "unnoticed.py --faults 80", 900),
+        scenario("unnoticed-vllm", "unnoticed.py --engine vllm --faults 10", 900),
         scenario("peer-recipes", "peer_recipes.py", 900),
         scenario("images", "images.py --only spread,back,figures,strangers", 600),
         scenario("images-built", "images.py --only built", 400),

@@ -520,6 +520,17 @@ def test_a_run_that_ends_early_leaves_no_verdicts_of_the_one_before(tmp_path, of
     assert [path.exists() for path in written] == [False, False, True]
 
 
+def test_answers_end_first_wherever_an_engine_is_stopped_that_comes_back():
+    """Who is not stop.yml says so, and the node lets answers end. The others, as upgrade.yml, stop nothing themselves:
+    they place files, and leave it to the keeper, which does the same."""
+    stops = {path.name: path.read_text() for path in (ROOT / "playbooks").glob("*.yml")}
+    stops = {
+        name: text for name, text in stops.items() if re.search(r"tasks_from: stop$|import_playbook: stop", text, re.M)
+    }
+    assert set(stops) == {"stop.yml", "restart.yml", "os_update.yml"}
+    assert all((f"spark_stopped_by: {name}" in text) != (name == "stop.yml") for name, text in stops.items())
+
+
 def test_every_playbook_with_verdicts_removes_its_old_ones_first():
     for path in (ROOT / "playbooks").glob("*.yml"):
         plays = [one for one in yaml.safe_load(path.read_text()) if "ansible.builtin.import_playbook" in one]
