@@ -4,7 +4,7 @@
 """Machines join, are replaced, leave and die in a lab of three nodes; ranks and addresses of the others stay.
 
 Usage: test_lifecycle.py [--all] [--beside ID]. Runs the layers access, fabric and plan, with the firewall on.
-``--all`` adds the removal of a machine that answers, second runs, and the engine.
+``--all`` adds the removal of a machine that answers, ranks that were swapped, second runs, and the engine.
 """
 
 from __future__ import annotations
@@ -143,10 +143,12 @@ def _contains(said: str, part: str) -> bool:
 
 def add(here: Cluster) -> None:
     before = {host: here.identity(host) for host in ("spark1", "spark2")}
-    here.inventory({"spark1": 0, "spark2": 2, "spark3": 1})
-    here.play("renumbered", "site.yml", fails="it was set up with spark_rank 1, and the inventory says 2")
-    here.inventory({"spark1": 0, "spark2": 1, "spark3": 2})
-    if here.thorough and "add" not in here.seconds:
+    joined = {"spark1": 0, "spark2": 1, "spark3": 2}
+    if here.thorough:
+        here.inventory({**joined, "spark2": 2, "spark3": 1})
+        here.play("renumbered", "site.yml", fails="it was set up with spark_rank 1, and the inventory says 2")
+    here.inventory(joined)
+    if here.thorough:
         for name, broken, repaired, says in BROKEN:
             here.inside("spark3", broken)
             here.play(f"add-{name}", "playbooks/node_add.yml", fails=says)
