@@ -3,8 +3,8 @@
 """A vLLM plug-in for the lab: the connector that keeps computed prompts on disk, on a CPU.
 
 vLLM (0.32) refuses a CPU there only because its worker copies as CUDA does. With plain copies in its place all the rest
-runs as on a GPU: scheduler, memory in /dev/shm, threads and files. ``test_prefix_cache.py`` puts this file where
-``PYTHONPATH`` of the recipe ``tiny-llama-kept`` looks, with an entry point of the group ``vllm.general_plugins``.
+runs as on a GPU: scheduler, memory in /dev/shm, threads and files. ``test_prefix_cache.py`` puts this file where the
+engine's ``PYTHONPATH`` leads, with an entry point of the group ``vllm.general_plugins``.
 """
 
 # ruff: noqa: PLC0415 -- imported where they exist: in the engine environment

@@ -43,7 +43,7 @@ GATEWAY = {
     "gateway_requests_per_minute": 0,
     "gateway_keys": [{"name": "default"}, {"name": SECOND}],
 }
-SETTINGS = {"engine_recipe": "tiny-llama-kept", "engine_allow": ["PYTHONPATH"], **GATEWAY}
+SETTINGS = {"engine_recipe": "tiny-llama-kept", "engine_environment": {"PYTHONPATH": COPIES}, **GATEWAY}
 # The model with room for long prompts; who copies.
 PLACE = f"""
 import json, pathlib, shutil

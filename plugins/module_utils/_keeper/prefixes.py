@@ -36,9 +36,7 @@ POLL_S, SCAN_S = 3.0, 120.0  # how often the disk is asked what is free, and the
 WRITTEN_S = 60.0  # after which the kernel has written what was given to it
 MARK = ".of.json"  # behind a key: from what its files were computed, and since which boot of the machine
 BOOT, ENDED = "/proc/sys/kernel/random/boot_id", "ended"
-UNFINISHED = ".tmp"  # in the names of files that a killed engine has left
 SHARED_MEMORY = "/dev/shm"  # noqa: S108
-_RUNS = frozenset({"active", "activating", "deactivating", "reloading", "refreshing"})
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,7 @@ class Kept:
     key: str
     limit: int  # bytes
     unit: str  # of the engine
-    models: Sequence[str] = ()  # directories whose files it reads
+    model: Sequence[str] = ()  # directories whose files it reads
     mark: str = ""  # what else decides what is written, and is known on the node only
     left: str = ""  # how names in /dev/shm begin that it may leave there
 
@@ -65,23 +63,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    kept = Kept(
-        arguments.base,
-        arguments.key,
-        arguments.limit_gb * GB,
-        arguments.unit,
-        tuple(arguments.model),
-        arguments.mark,
-        arguments.left,
-    )
-    machine = Machine()
+    given = {name: getattr(arguments, name) for name in ("base", "key", "unit", "model", "mark", "left")}
+    kept, machine = Kept(limit=arguments.limit_gb * GB, **given), Machine()
     try:
         said = prepare(kept, machine)
     except SparkError as exc:
         sys.stderr.write(f"{exc}\n")
         return 1
     try:
-        signal.signal(signal.SIGTERM, _end)
+        signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
         sys.stdout.write("".join(f"{line}\n" for line in said))
         sys.stdout.flush()
         notify("READY=1")
@@ -90,64 +80,56 @@ def run(arguments: argparse.Namespace) -> int:
         end(kept, machine)
 
 
-def _end(_number: int, _frame: object) -> None:
-    sys.exit(0)
-
-
 # --- before a start ---
 
 
 def prepare(kept: Kept, machine: Machine) -> list[str]:
     """What is said of it. Raises :class:`SparkError` where others' files cannot be removed: they must not be read."""
-    base = machine.real(kept.base)
-    # Where only this program was started anew, files are those of the engine that runs, whatever the model's are now.
-    said = [] if _runs(kept, machine) else _take(kept, base, machine)
-    drop_left(kept, machine)
-    total, files = bound(kept, machine)
-    return [*said, f"{total / GB:.1f} GB of computed prefixes in {files} files, of at most {kept.limit / GB:.0f} GB"]
-
-
-def _take(kept: Kept, base: str, machine: Machine) -> list[str]:
-    """What others have computed stays, and goes first where room is needed: each is judged when it starts again."""
-    said, boot = [], machine.text(BOOT) or ""
-    mine = {"mark": kept.mark, "models": [_seen(machine.real(one)) for one in kept.models]}
-    same = _marked(base, kept.key) in [{**mine, "boot": boot}, {**mine, "boot": ENDED}]
+    base, said = machine.real(kept.base), []
+    starts = not _runs(kept, machine)  # else files are those of the engine that runs, whatever the model's are now
     try:
-        for name in sorted(os.listdir(base)):
-            path, of = os.path.join(base, name), name[: -len(MARK)] if name.endswith(MARK) else name
-            own = os.path.join(base, of)
-            whole = os.path.isdir(own) and not os.path.islink(own) and os.path.isfile(f"{own}{MARK}")
-            if whole and (same or of != kept.key):
-                continue
-            if os.path.isdir(path) and not os.path.islink(path):
-                shutil.rmtree(path)
-                said.append(
-                    f"Removed {kept.base}/{name}: it was computed from other files, or before the machine went down"
-                    " without an end"
-                )
-            else:
-                os.unlink(path)
-        os.makedirs(os.path.join(base, kept.key), mode=0o700, exist_ok=True)
-        _note(base, kept.key, {**mine, "boot": boot})
+        if starts:
+            _drop_left(kept, machine)
+            boot, models = machine.text(BOOT) or "", [_seen(machine.real(one)) for one in kept.model]
+            mine = {"mark": kept.mark, "models": models}
+            same = _marked(base, kept.key) in [{**mine, "boot": boot}, {**mine, "boot": ENDED}]
+            said = _remove_others(kept, base, same)
+        total, files = bound(kept, machine)  # where the disk is full, room for what follows
+        if starts:
+            os.makedirs(os.path.join(base, kept.key), mode=0o700, exist_ok=True)
+            with contextlib.suppress(OSError):  # what is left without it is nobody's
+                _note(base, kept.key, {**mine, "boot": boot})
     except OSError as exc:
         raise SparkError(
-            f"what must not be read cannot be removed ({exc.strerror})",
+            f"what must not be read cannot be removed, or its place not be made ({exc.strerror})",
             kept.base,
             "Remove the directory, or set prefix_cache_gb: 0 for this service",
         ) from exc
-    for path, _size, _used in _files(base):
-        if UNFINISHED in os.path.basename(path):
-            with contextlib.suppress(OSError):
-                os.unlink(path)
+    return [*said, f"{total / GB:.1f} GB of computed prefixes in {files} files, of at most {kept.limit / GB:.0f} GB"]
+
+
+def _remove_others(kept: Kept, base: str, same: bool) -> list[str]:
+    """What others have computed stays, and goes first where room is needed: each is judged when it starts again."""
+    said = []
+    for name in sorted(os.listdir(base)):
+        path, of = os.path.join(base, name), name[: -len(MARK)] if name.endswith(MARK) else name
+        own = os.path.join(base, of)
+        whole = os.path.isdir(own) and not os.path.islink(own) and os.path.isfile(f"{own}{MARK}")
+        if whole and (same or of != kept.key):
+            continue
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+            why = "it was computed from other files, or before the machine went down without an end"
+            said.append(f"Removed {kept.base}/{name}: {why}")
+        else:
+            os.unlink(path)
     return said
 
 
 def _marked(base: str, key: str) -> object:
-    try:
-        with open(os.path.join(base, f"{key}{MARK}"), "rb") as stream:
-            return json_text.read(stream.read())
-    except (OSError, ValueError, SparkError):
-        return None
+    with contextlib.suppress(OSError, ValueError, SparkError), open(os.path.join(base, f"{key}{MARK}"), "rb") as stream:
+        return json_text.read(stream.read())
+    return None
 
 
 def _note(base: str, key: str, mark: object) -> None:
@@ -196,16 +178,13 @@ def limit(kept: Kept, total: int, free: int) -> int:
 def bound(kept: Kept, machine: Machine) -> tuple[int, int]:
     """(bytes, files) that are left. The oldest go first, by when they were last written or read."""
     base = machine.real(kept.base)
-    files = [(used, path, size) for path, size, used in _files(base) if not path.endswith(MARK)]
+    files = sorted((used, path, size) for path, size, used in _files(base) if not path.endswith(MARK))
     total, left = sum(size for _used, _path, size in files), len(files)
     most = limit(kept, total, _free(base))
-    if total <= most:
-        return total, left
-    for _used, path, size in sorted(files):
+    for _used, path, size in files if total > most else ():
         if total <= most * LOWERED:
             break
-        with contextlib.suppress(OSError):
-            os.unlink(path)
+        if _unlink(path):
             total, left = total - size, left - 1
             with contextlib.suppress(OSError):  # others are in it
                 os.rmdir(os.path.dirname(path))
@@ -233,27 +212,35 @@ def _free(base: str) -> int:
 def end(kept: Kept, machine: Machine) -> None:
     """What was written last is on the disk before it is noted that nothing is missing: nobody looks at what is in the
     files, and after a loss of power they could hold zeros."""
-    base, mark = machine.real(kept.base), _marked(machine.real(kept.base), kept.key)
-    drop_left(kept, machine)
+    if _runs(kept, machine):
+        return
+    base = machine.real(kept.base)
+    _drop_left(kept, machine)
     for path, _size, used in _files(base):
         if machine.now() - used < WRITTEN_S:
             with contextlib.suppress(OSError), open(path, "rb") as stream:
                 os.fsync(stream.fileno())
-    if isinstance(mark, dict) and not _runs(kept, machine):
+    mark = _marked(base, kept.key)
+    if isinstance(mark, dict):
         _note(base, kept.key, {**mark, "boot": ENDED})
 
 
 def _runs(kept: Kept, machine: Machine) -> bool:
-    return machine.unit(kept.unit).active in _RUNS
+    return not machine.unit(kept.unit).stopped
 
 
-def drop_left(kept: Kept, machine: Machine) -> list[str]:
-    """Memory of an engine that was killed; not of one that runs, which may be about to open it once more."""
-    if not kept.left or _runs(kept, machine):
-        return []
+def _drop_left(kept: Kept, machine: Machine) -> None:
+    """Memory of an engine that was killed."""
     # Behind it stand the number of a replica, and of a part; another service's name may begin like ours.
-    names = [name for name in machine.names(SHARED_MEMORY) if name.startswith((f"{kept.left}.", f"{kept.left}_"))]
-    for name in names:
-        with contextlib.suppress(OSError):
-            os.unlink(machine.real(f"{SHARED_MEMORY}/{name}"))
-    return names
+    begins = (f"{kept.left}.", f"{kept.left}_") if kept.left else ()
+    for name in machine.names(SHARED_MEMORY):
+        if name.startswith(begins):
+            _unlink(machine.real(f"{SHARED_MEMORY}/{name}"))
+
+
+def _unlink(path: str) -> bool:
+    try:
+        os.unlink(path)
+    except OSError:
+        return False
+    return True

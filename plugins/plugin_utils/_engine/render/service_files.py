@@ -368,10 +368,10 @@ def _container_unit(service: ServicePlan, settings: Settings) -> str:
 
 
 def _before(service: ServicePlan) -> list[str]:
-    return [
-        *root_helpers.before_start(),
-        *([f"{word}={service.names.prefixes_unit}" for word in ("Requires", "After")] if service.prefixes.base else []),
-    ]
+    """Upholds: systemd starts one that died by itself, and the engine goes on; Restart= in that unit would be passed on
+    to whoever requires it."""
+    words = ("Requires", "After", "Upholds") if service.prefixes.base else ()
+    return [*root_helpers.before_start(), *(f"{word}={service.names.prefixes_unit}" for word in words)]
 
 
 def _prefixes_unit(service: ServicePlan, settings: Settings, image: str) -> str:
@@ -400,8 +400,6 @@ def _prefixes_unit(service: ServicePlan, settings: Settings, image: str) -> str:
         "# It may have to remove what another model has left.",
         "TimeoutStartSec=300",
         "TimeoutStopSec=30",
-        "Restart=on-failure",
-        "RestartSec=5",
         *unit_sandbox.PREFIXES,
     ]
     return f"{_MANAGED}\n" + strict.lines(lines, names.prefixes_unit)

@@ -169,12 +169,19 @@ def test_a_twentieth_of_the_disk_stays_free(root, monkeypatch):
     assert prefixes.bound(kept(limit=10**15), node(root)) == (FULL, 1)
 
 
-def test_what_a_killed_engine_was_writing_is_removed(root):
+def test_a_full_disk_ends_no_start_and_what_has_no_mark_is_nobodys(root, monkeypatch):
+    def full(*_arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
     prefixes.prepare(kept(), node(root))
-    half = block(root, "aaa1", time.time())
-    half = half.rename(f"{half}_123.tmp")
+    prefixes.end(kept(), node(root))
+    mine = block(root, "aaa1", time.time())
+    with monkeypatch.context() as patched:
+        patched.setattr(prefixes.json, "dump", full)
+        prefixes.prepare(kept(), node(root))
+    assert mine.exists(), "it is of the same files, so this engine reads it"
     prefixes.prepare(kept(), node(root))
-    assert not half.exists()
+    assert not mine.exists(), "nobody knows whether the machine went down since"
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,8 @@ def test_the_unit_stands_before_the_engine_and_ends_with_it():
     assert f"prefixes {BASE} --key {service.prefixes.key}" in start and "--limit-gb 100" in start
     assert "--model /opt/sparkmatrix/models/huggingface/hub/models--Qwen--Qwen3-8B" in start
     engine = made.files["/etc/systemd/system/sparkmatrix-engine.service"]
-    assert "Requires=sparkmatrix-prefixes.service\nAfter=sparkmatrix-prefixes.service\n" in engine
+    assert "".join(f"{word}=sparkmatrix-prefixes.service\n" for word in ("Requires", "After", "Upholds")) in engine
+    assert "Restart=" not in unit, "systemd would start the engine anew with it"
     assert BASE in next(line for line in engine.splitlines() if line.startswith("ReadWritePaths="))
 
 
