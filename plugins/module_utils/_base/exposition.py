@@ -1,16 +1,13 @@
 # Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Prometheus' text format, and its file for the textfile collector of node_exporter."""
+"""Prometheus' text format."""
 
 from __future__ import annotations
 
 import math
-import os
 import re
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import printable
 
@@ -60,17 +57,3 @@ def _labels(labels: Mapping[str, str]) -> str:
 def _quoted(value: str) -> str:
     one_line = printable(" ".join(value.split()))[:MAX_LABEL]
     return '"' + one_line.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def write(path: str, content: str) -> None:
-    """In one step: the collector reads at any time. Its user may own the folder, so no name is known before."""
-    place = Path(path)
-    handle, new = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(content)
-            os.fchmod(file.fileno(), 0o644)
-        os.replace(new, place)
-    except OSError:
-        os.unlink(new)
-        raise

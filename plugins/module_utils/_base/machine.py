@@ -1,6 +1,6 @@
 # Copyright (c) 2026, The sparkmatrix.cluster authors; SPDX-License-Identifier: GPL-3.0-or-later
 
-"""The node as code sees it, and a lock for one change at a time."""
+"""The node as code sees it, what is told to everybody on it, and a lock for one change at a time."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import contextlib
 import fcntl
 import os
 import pwd
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -118,6 +119,21 @@ def is_account(name: str) -> bool:
     except KeyError:
         return False
     return True
+
+
+def publish(path: str, content: str) -> None:
+    """Readable for everybody, in one step: who reads does so at any time. Its user may own the folder, so no name is
+    known before. Raises :class:`OSError`."""
+    place = Path(path)
+    handle, new = tempfile.mkstemp(prefix=f".{place.name}.", dir=place.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(content)
+            os.fchmod(file.fileno(), 0o644)
+        os.replace(new, place)
+    except OSError:
+        os.unlink(new)
+        raise
 
 
 def open_lock(path: str) -> int:

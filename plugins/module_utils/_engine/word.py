@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import publish
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 
 SERVING = "serving"
@@ -23,7 +24,7 @@ GONE = ("gave_up", STOPPED)  # nobody starts it again by himself
 MAX_BYTES = 64
 # Of models that take each other's place. Beside SERVING, which is the one that is loaded.
 LOADING, QUEUED, ABSENT, BROKEN, UNKNOWN = "loading", "queued", "absent", "broken", "unknown"
-TOLD = f"{paths.RUN}/models"  # .json: what all are told of models; .sock: where they are asked for
+TOLD = f"{paths.RUN}/models"  # :func:`told`
 
 
 @dataclass(frozen=True)
@@ -53,23 +54,24 @@ def path(instance: str = "", root: str = "/") -> str:
     return f"{root.rstrip('/')}{paths.RUN}/serving{Names(instance).suffix}"
 
 
+def told(kind: str, instance: str = "", root: str = "/") -> str:
+    """Of models that take each other's place. ``json``: what all are told; ``sock``: where they are asked for."""
+    return f"{root.rstrip('/')}{TOLD}{Names(instance).suffix}.{kind}"
+
+
 def tell(phase: str, instance: str = "", root: str = "/") -> None:
-    """Readable for everybody, in one step; :class:`OSError` where it cannot be written."""
+    """:class:`OSError` where it cannot be written."""
     place = path(instance, root)
-    if read(place).phase == phase:
-        return
-    os.makedirs(os.path.dirname(place), mode=0o755, exist_ok=True)
-    beside = f"{place}.new"
-    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-    with os.fdopen(handle, "w", encoding="ascii") as stream:
-        os.fchmod(handle, 0o644)
-        stream.write(f"{phase}\n")
-    os.replace(beside, place)
+    if read(place).phase != phase:
+        os.makedirs(os.path.dirname(place), mode=0o755, exist_ok=True)
+        publish(place, f"{phase}\n")
 
 
 def forget(instance: str = "", root: str = "/") -> None:
-    with contextlib.suppress(OSError):
-        os.unlink(path(instance, root))
+    """All that the keeper has told."""
+    for place in (path(instance, root), told("json", instance, root), told("sock", instance, root)):
+        with contextlib.suppress(OSError):
+            os.unlink(place)
 
 
 def read(place: str) -> Word:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, TypeVar
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, strict
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -37,6 +37,7 @@ MAX_GOLDEN = MAX_TRIED = 8  # models that take turns, some 8 kB each
 GATEWAY = "gateway"  # an event of the gateway, not the engine
 
 Say = Callable[[str], object]
+Kept = TypeVar("Kept")
 
 
 def stamp(wall: float) -> str:
@@ -189,10 +190,7 @@ class Store:
 
     def verified(self) -> Verified | None:
         """None where there is none, or one of another release."""
-        try:
-            return document.load(Verified, json_text.read(self._path(VERIFIED).read_bytes()))
-        except (OSError, TypeError, ValueError, SparkError):
-            return None
+        return self._kept(Verified, VERIFIED)
 
     def golden(self, weights: str) -> Record | None:
         """Of these weights, else the newest of others. None where there is none, or one of another release."""
@@ -200,10 +198,13 @@ class Store:
         return next((one for one in reversed(kept) if one.weights == weights), kept[-1] if kept else None)
 
     def _golden(self) -> Golden:
+        return self._kept(Golden, GOLDEN) or Golden()
+
+    def _kept(self, cls: type[Kept], name: str) -> Kept | None:
         try:
-            return document.load(Golden, json_text.read(self._path(GOLDEN).read_bytes()))
+            return document.load(cls, json_text.read(self._path(name).read_bytes()))
         except (OSError, TypeError, ValueError, SparkError):
-            return Golden()
+            return None
 
     # -- for runs
 
@@ -226,9 +227,6 @@ class Store:
         for name in there:
             drop_state(f"{self.directory}/{name}", root=self.root)
         word.forget(self.instance, self.root)
-        for place in (".json", ".sock"):
-            with contextlib.suppress(OSError):
-                os.unlink(f"{self.root.rstrip('/')}{word.TOLD}{Names(self.instance).suffix}{place}")
         return bool(there)
 
     # -- for the keeper

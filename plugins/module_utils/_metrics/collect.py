@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import gpu, paths
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.exposition import Sample, text, write
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.exposition import Sample, text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.gpu import Clocks
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, publish
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json, kept_plan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import rank as engine_rank
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
@@ -302,7 +302,7 @@ def run(arguments: argparse.Namespace) -> int:
             sys.stdout.write(made)
         else:
             try:
-                write(arguments.file, made)
+                publish(arguments.file, made)
             except OSError as exc:
                 sys.stderr.write(f"{arguments.file}: {exc.strerror}\n")
                 return 1

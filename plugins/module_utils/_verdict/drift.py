@@ -23,10 +23,10 @@ from typing import Any
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, systemd
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import run_limited
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.document import one_of
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.exposition import Sample, text, write
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.exposition import Sample, text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Word, Words
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, publish
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json, kept_plan, names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import MAX_CHARACTERS
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric import fabric_drift
@@ -273,7 +273,7 @@ def run(arguments: argparse.Namespace) -> int:
     sys.stdout.write("".join(f"{drift}\n" for drift in found) or "nothing has drifted\n")
     if arguments.metrics:
         try:
-            write(arguments.metrics, metrics(found, hosts, time.time()))
+            publish(arguments.metrics, metrics(found, hosts, time.time()))
         except OSError as exc:
             sys.stderr.write(f"{arguments.metrics}: {exc.strerror}\n")
             return NOT_LOOKED

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.exposition import Sample, text, write
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.exposition import Sample, text
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import publish
 
 KNOWN = {"a_total": "Counts.", "b": "Is."}
 
@@ -44,15 +45,15 @@ def test_the_file_is_replaced_in_one_step_and_everybody_may_read_it(tmp_path):
     place = tmp_path / "node.prom"
     old = os.umask(0o077)
     try:
-        write(str(place), "b 1\n")
-        write(str(place), "b 2\n")
+        publish(str(place), "b 1\n")
+        publish(str(place), "b 2\n")
     finally:
         os.umask(old)
     assert place.read_text() == "b 2\n"
     assert place.stat().st_mode & 0o777 == 0o644
     assert [path.name for path in tmp_path.iterdir()] == ["node.prom"]
     with pytest.raises(OSError, match="No such file"):
-        write(str(tmp_path / "gone/node.prom"), "")
+        publish(str(tmp_path / "gone/node.prom"), "")
 
 
 def test_the_file_follows_no_link_of_the_collectors_user(tmp_path):
@@ -63,7 +64,7 @@ def test_the_file_follows_no_link_of_the_collectors_user(tmp_path):
     folder.mkdir()
     (folder / ".sparkmatrix.prom.new").symlink_to(victim)
     (folder / "sparkmatrix.prom").symlink_to(victim)
-    write(str(folder / "sparkmatrix.prom"), "x 1\n")
+    publish(str(folder / "sparkmatrix.prom"), "x 1\n")
     assert (victim.read_text(), victim.stat().st_mode & 0o777) == ("secret", 0o600)
     written = folder / "sparkmatrix.prom"
     assert (written.read_text(), written.stat().st_mode & 0o777, written.is_symlink()) == ("x 1\n", 0o644, False)

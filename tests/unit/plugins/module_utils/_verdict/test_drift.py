@@ -145,7 +145,7 @@ def test_the_file_for_prometheus(tmp_path):
         Drift("spark1", "image_differs", "z"),
     ]
     path = tmp_path / "sparkmatrix.prom"
-    drift.write(str(path), drift.metrics(drifted, ("spark1", "spark3"), 1.79e9))
+    drift.publish(str(path), drift.metrics(drifted, ("spark1", "spark3"), 1.79e9))
     text = path.read_text()
     for line in (
         'sparkmatrix_drift{host="spark2",kind="fabric_fact"} 2',
