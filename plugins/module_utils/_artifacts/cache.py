@@ -96,9 +96,14 @@ class Cache:
         return (OWN, "partial", revision, "blobs")
 
 
+def folder_name(name: str) -> str:
+    """Of a model, in a cache of Hugging Face."""
+    return f"models--{name.replace('/', '--')}"
+
+
 def _folder(name: str) -> str:
     check_name(name)
-    return f"models--{name.replace('/', '--')}"
+    return folder_name(name)
 
 
 def _own(name: str) -> tuple[str, ...]:

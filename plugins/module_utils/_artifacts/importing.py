@@ -80,7 +80,7 @@ def find(name: str, place: str, revision: str = "") -> Source:
     """
     check_name(name)
     base = os.path.realpath(place)
-    folder = f"models--{name.replace('/', '--')}"
+    folder = caches.folder_name(name)
     for hub in (base, f"{base}/hub", os.path.dirname(base) if os.path.basename(base) == folder else base):
         if os.path.isdir(f"{hub}/{folder}/snapshots"):
             commit = _commit(f"{hub}/{folder}", revision, name)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import prefixes
@@ -59,7 +60,7 @@ def models(context: Context) -> Iterator[Model]:
         loader = loaders.of(str(recipe.options.get("load-format", "")))
         for host in on:
             for name, gb, loaded, revision in wanted:
-                cache = "" if name.startswith("/") else f"{settings.hf_home}/hub/models--{name.replace('/', '--')}"
+                cache = "" if name.startswith("/") else f"{settings.hf_home}/hub/{caches.folder_name(name)}"
                 if cache and _COMMIT.fullmatch(revision):
                     cache += f"/snapshots/{revision}"
                 partial = f"{settings.hf_home}/sparkmatrix/partial"

@@ -93,8 +93,8 @@ ANSWERS = (
         "Questions are put together in another way than when it was last good",
         "Plain texts are computed as before, and a question in a chat is not: the chat template is another one. The"
         " model answers worse, or does not end, without any error",
-        "Compare chat-template in your engine_options, and the model's revision, with what served before; that comes"
-        " back with playbooks/rollback.yml",
+        "Compare the version of the engine, and the chat template in the model's directory or in the file that you"
+        " named, with what served before; that comes back with playbooks/rollback.yml",
         "Ask both versions how they put a question together (vLLM: POST /tokenize with its messages)",
         "docs/golden.md",
     ),

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths, strict, unit_sandbox
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import at_hand
@@ -47,31 +48,16 @@ _DOCUMENTATION = {"venv": "https://docs.vllm.ai/", "container": "https://docs.do
 _CONTAINER_GRACE_S = 15  # that systemd waits longer than Docker
 _WORKER_GRACE_S = 5
 # Options of vLLM, SGLang and TensorRT-LLM with which the same weights give other log probabilities on purpose.
-CHANGE_NUMBERS = frozenset(
-    {
-        *(
-            "dtype",
-            "quantization",
-            "quantization-config",
-            "quantization-param-path",
-            "modelopt-quant",
-            "rl-quant-profile",
-        ),
-        *(
-            "kv-cache-dtype",
-            "kv_cache_dtype",
-            "kv-cache-dtype-skip-layers",
-            "mamba-cache-dtype",
-            "mamba-ssm-cache-dtype",
-        ),
-        *("mamba-ssm-dtype", "qsa-indexer-dtype", "prefill-kv-cache-dequant-dtype", "enable-fp32-lm-head"),
-        *("flashinfer-mxfp4-moe-precision", "enable-w4a4-mxfp4-megamoe", "enable-deepseek-v4-fp4-indexer"),
-        *("hf-overrides", "hf-config-path", "json-model-override-args", "model-class-overrides", "load-format"),
-        *("config-format", "tokenizer", "tokenizer-mode", "tokenizer-revision", "tokenizer-path", "custom_tokenizer"),
-        *("chat-template", "chat_template", "hf-chat-template-name", "default-chat-template-kwargs", "lora-modules"),
-        *("lora-paths", "lora-dtype", "logprobs-mode", "generation-config", "override-generation-config"),
-    }
-)
+CHANGE_NUMBERS = frozenset({
+    *("dtype", "quantization", "quantization-config", "quantization-param-path", "modelopt-quant", "rl-quant-profile"),
+    *("kv-cache-dtype", "kv_cache_dtype", "kv-cache-dtype-skip-layers", "mamba-cache-dtype", "mamba-ssm-cache-dtype"),
+    *("mamba-ssm-dtype", "qsa-indexer-dtype", "prefill-kv-cache-dequant-dtype", "enable-fp32-lm-head"),
+    *("flashinfer-mxfp4-moe-precision", "enable-w4a4-mxfp4-megamoe", "enable-deepseek-v4-fp4-indexer", "hf-overrides"),
+    *("hf-config-path", "json-model-override-args", "model-class-overrides", "load-format", "config-format"),
+    *("tokenizer", "tokenizer-mode", "tokenizer-revision", "tokenizer-path", "custom_tokenizer", "chat-template"),
+    *("chat_template", "hf-chat-template-name", "default-chat-template-kwargs", "lora-modules", "lora-paths"),
+    *("lora-dtype", "logprobs-mode", "generation-config", "override-generation-config"),
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -411,7 +397,7 @@ def _place(model: Model) -> str:
         return model.name
     told = model.environment
     hub = told.get("HF_HUB_CACHE") or f"{told.get('HF_HOME') or paths.HOME + '/.cache/huggingface'}/hub"
-    return f"{hub}/models--{model.name.replace('/', '--')}"
+    return f"{hub}/{caches.folder_name(model.name)}"
 
 
 def _keeper_unit(names: Names) -> str:
