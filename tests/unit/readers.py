@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import gzip
 import hashlib
@@ -165,7 +166,11 @@ text("_base/journal:stamped", "1764000000.123456 spark1 kernel: mlx5_core: link 
 text("_snapshot/options:parse", 'vllm:cache_config_info{block_size="16"} 1.0\n', models={}, model="x")
 text("_bench/generator:read", *fixtures("bench"), refuses=(SparkError,))
 text("_gateway/relay:listed", '{"data": [{"id": "m"}]}', refuses=(SparkError,))
-text("_gateway/relay:asked_of", '{"model": "m"}', refuses=(ValueError,))
+TEXTS["_gateway/relay_body:model"] = Reader(
+    lambda text: asyncio.run(here("_gateway/relay_body:model")(text.encode(), lambda: asyncio.sleep(0))),
+    ('{"model": "m"}',),
+    (ValueError,),
+)
 text("_gateway/status:relayed", '{"held": 3, "configuration": "x"}', refuses=(SparkError, ValueError))
 text("_gateway/apply:unit_mark", "Environment=SPARKMATRIX_UNIT=0123456789ab\n")
 TEXTS["_support/redaction:redact"] = Reader(

@@ -66,7 +66,7 @@ OTHER_WAYS = {
     "module_utils/_fabric/netplan.py:_first_document": "the dialect of netplan; its reader is in the table",
     "module_utils/_artifacts/hub_client.py:run": "in the Python of an engine, what this node has written; it tells all",
     "module_utils/_nccl/collectives.py:main": "in the Python of an engine, from its own arguments",
-    "module_utils/_gateway/relay.py:asked_of": "a request, as engines read it; in the table",
+    "module_utils/_gateway/relay_body.py:_text": "one text of a request",
     "plugin_utils/_metrics/files.py:_yaml": "what it has written in the same line",
 }
 # Readers that are in no table, and why.

@@ -22,7 +22,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -30,9 +30,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import a
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.systemd import notify
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import word
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import relay_body, relay_named
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import relay_hold as hold
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import relay_http as http
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import relay_named
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.names import (
     CLIENT,
     HELD,
@@ -55,6 +55,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.relay
     KEY,
     Upstream,
     fetch,
+    opens,
 )
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway.status import Relayed
 
@@ -63,7 +64,7 @@ LIST_S = 10.0  # for a list of models
 READ_S = 60.0  # for a request, of which nginx has all before it sends any
 BEAT_S = 10.0
 BACKLOG = 4096
-SENT = 3  # a request in whose work an engine ended so often is not given to it again: it may be why
+SENT = 3  # a request that was alone so often when an engine ended in its work is not given to it again
 HELD_REQUESTS = 512
 
 UNAVAILABLE = (
@@ -72,8 +73,8 @@ UNAVAILABLE = (
 )
 ENDED = "The engine ended in the middle of this answer, which is not whole. Send the request again."
 POISON = (
-    f"The engine has ended {SENT} times while it worked on this request, which is not given to it again. On the head,"
-    " sparkmatrix logs says why."
+    f"The engine has ended, or has closed the connection, {SENT} times while it worked on this request, which is not"
+    " given to it again. On the head, sparkmatrix logs says why."
 )
 NOT_STARTED = (
     "This model did not start, and another one is loaded. On the head, sparkmatrix status says why; in half an hour it"
@@ -105,6 +106,7 @@ class Relay:
         self.gates: list[tuple[Served, Gate]] = []
         self.known: dict[str, list[Any]] = {}  # the last list of models of each engine
         self.named = Named(root)
+        self.reading = asyncio.Lock()
         self.config = config
         self.take(config)
 
@@ -114,10 +116,15 @@ class Relay:
         self.held.seconds, self.held.size = config.hold_s, config.hold_mib * 2**20
         for one in config.engines:
             gate = before.pop((one.host, one.port), None)
-            place = word.path(one.service, self.root)
-            self.gates.append((one, gate or Gate(one.name, functools.partial(word.read, place), self.say)))
+            read = functools.partial(word.read, word.path(one.service, self.root))
+            self.gates.append((one, gate or Gate(one.name, read, functools.partial(opens, one), self.say)))
         for left in before.values():
             left.release(hold.NEVER)
+
+    async def turn(self) -> None:
+        """One piece of one body for each turn of the event loop, however many are read."""
+        async with self.reading:
+            await asyncio.sleep(0)
 
     def status(self) -> dict[str, Any]:
         held, counts = self.held, self.counts
@@ -144,16 +151,6 @@ class Relay:
 def listed(text: bytes) -> list[Any]:
     """The models of an engine's answer."""
     return json_text.entries(json_text.mapping(text), "data")
-
-
-def asked_of(body: bytes) -> Mapping[str, Any]:
-    """Read as engines do, so that none means another model than the one it is sent to: the last of several names, and
-    as deep as Python goes. Raises :class:`ValueError`."""
-    try:
-        asked = json.loads(body)
-    except RecursionError as exc:
-        raise ValueError("it is too deep") from exc
-    return asked if isinstance(asked, dict) else {}
 
 
 class RefusedError(Exception):
@@ -189,6 +186,7 @@ class Exchange(asyncio.Protocol):
         self.began_s = 0.0  # of its wait
         self.held = False  # it has waited
         self.place = False  # it has a place among those that wait
+        self.doubt = 0  # see :class:`Gate`
         self.model = ""  # that it names, where several take each other's place
         self.told = ""  # the model that the keeper is told of for it
         self.paused = False
@@ -295,33 +293,36 @@ class Exchange(asyncio.Protocol):
     async def _chosen(self) -> tuple[Served, Gate]:
         one, gate = await self._meant()
         if self.path in one.salted:
+            await self.relay.turn()
             self.body = http.salted(self.body, self.relay.config.salt, self.client)
         return one, gate
 
     async def _meant(self) -> tuple[Served, Gate]:
         gates = self.relay.gates
+        one, gate = gates[0]
         alone = len(gates) == 1
-        if alone and not gates[0][0].named:
-            return gates[0]
+        if alone and not one.named:
+            return one, gate
         try:
-            asked = asked_of(self.body)
+            model = await relay_body.model(self.body, self.relay.turn)
         except ValueError as exc:
             if alone:  # the engine says so itself
-                return gates[0]
+                return one, gate
             raise RefusedError(
                 400,
-                f"The request is no JSON ({exc}). Several models are served here, and which one is meant stands in its"
-                " model.",
+                f"The request cannot be read ({exc}). Several models are served here, and which one is meant stands in"
+                " its model.",
                 "invalid_json",
             ) from exc
-        one, gate = gates[0] if alone else await self._of(asked.get("model"))
-        if one.named and not self.probes and isinstance(asked.get("model"), str):
-            self.model = asked["model"]
+        if not alone:
+            one, gate = await self._of(model)
+        if one.named and model and not self.probes:
+            self.model = model
         return one, gate
 
-    async def _of(self, model: object) -> tuple[Served, Gate]:
+    async def _of(self, model: str | None) -> tuple[Served, Gate]:
         names = ", ".join(one.model for one, _gate in self.relay.gates)
-        if not isinstance(model, str):
+        if not model:
             raise RefusedError(
                 400, f"Several models are served here: name one in model. There are {names}.", "model_required", "model"
             )
@@ -334,13 +335,23 @@ class Exchange(asyncio.Protocol):
         """A name that is not in the plan may be an adapter's, which the engines list themselves."""
         gates = self.relay.gates
         told = await asyncio.gather(*(self.relay.models_of(one) for one, _gate in gates))
-        silent = False
+        having = []
         for (one, gate), found in zip(gates, told):
             listed = found if isinstance(found, list) else self.relay.known.get(one.name, [])
             if any(entry.get("id") == model for entry in listed):
-                return one, gate
-            silent |= not isinstance(found, list)
-        if silent:
+                having.append((one, gate))
+        if len(having) == 1:
+            return having[0]
+        if having:
+            services = " and ".join(one.name for one, _gate in having)
+            raise RefusedError(
+                400,
+                f"The model `{model}` is one of {services}, so nobody knows which is meant. Whoever runs this cluster"
+                " can give one of them another name.",
+                "model_ambiguous",
+                "model",
+            )
+        if not all(isinstance(found, list) for found in told):
             raise unavailable()
         raise RefusedError(
             404,
@@ -376,7 +387,6 @@ class Exchange(asyncio.Protocol):
     # -- there and back
 
     async def _carried(self, one: Served, gate: Gate) -> None:
-        deaths = 0
         deadline = math.inf
         while True:
             if self.model:
@@ -393,9 +403,14 @@ class Exchange(asyncio.Protocol):
             if how == BROKE:
                 self.relay.counts.broken += 1
                 raise RefusedError(502, ENDED, "engine_died")
-            gate.failed()
-            deaths += how == DIED
-            if deaths >= SENT:
+            if how == DIED:
+                self.doubt = max(self.doubt, 1)
+            if how == DIED and await gate.listens():
+                self.doubt += 1
+            else:
+                gate.failed()
+                self.doubt += how == DIED and self.upstream.blamed
+            if self.doubt > SENT:
                 raise RefusedError(502, POISON, "engine_died", again=False)
             deadline = await self._waited(gate, deadline)
             self.relay.counts.sent_again += 1
@@ -405,7 +420,7 @@ class Exchange(asyncio.Protocol):
         if not self.holds or gate.gone:
             raise unavailable()
         deadline = self._enter(deadline)
-        how = await gate.wait(max(deadline - time.monotonic(), 0.0))
+        how = await gate.wait(max(deadline - time.monotonic(), 0.0), self.doubt)
         if how != hold.GO:
             self.relay.held.late += how == hold.LATE
             raise unavailable()
@@ -416,7 +431,7 @@ class Exchange(asyncio.Protocol):
         held = self.relay.held
         if self.held:
             return deadline
-        if not held.enter(len(self.body)):
+        if not held.enter(len(self.body), self.client):
             raise unavailable()
         self.held = self.place = True
         self.began_s = time.monotonic()
@@ -453,7 +468,7 @@ class Exchange(asyncio.Protocol):
     def _leave(self) -> None:
         if self.place:
             self.place = False
-            self.relay.held.leave(len(self.body))
+            self.relay.held.leave(len(self.body), self.client)
 
     # -- answering
 

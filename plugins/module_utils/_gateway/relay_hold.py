@@ -5,13 +5,18 @@
 An engine is away when it refuses or ends a connection before a byte of an answer, says 503 while its keeper does not
 say that it serves, or when its keeper lets it drain. It is back when the keeper says so later than that, or when it has
 answered one of those that wait: now and then one of them is sent to see. The engine itself is not asked otherwise.
+
+One that ends a connection and keeps its port open is not away: that concerns this one request.
+What an engine worked on when it ended may be why. So these are sent again behind all others and one at a time, and an
+end counts against one where nothing beside it is as likely.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import word
@@ -24,7 +29,8 @@ GO, LATE, NEVER = "go", "late", "never"  # why a wait ends: sent, after too long
 
 @dataclass
 class Held:
-    """All that wait, of all engines. ``seconds``: 0: nobody does."""
+    """All that wait, of all engines; half of the places are the most that one client has. ``seconds``: 0: nobody
+    does."""
 
     seconds: float = 0.0
     requests: int = 0
@@ -35,35 +41,48 @@ class Held:
     gave_up: int = 0  # clients that left while they waited
     late: int = 0
     refused: int = 0  # for there were too many, or too large ones
+    of: Counter[bytes] = field(default_factory=Counter)  # how many, by client
+    bytes_of: Counter[bytes] = field(default_factory=Counter)
 
-    def enter(self, size: int) -> bool:
+    def enter(self, size: int, client: bytes) -> bool:
         """Whether there was a place, which is had until an answer begins."""
-        if self.now >= self.requests or self.now_bytes + size > self.size:
+        full = self.now >= self.requests or self.now_bytes + size > self.size
+        if full or self.of[client] >= self.requests // 2 or self.bytes_of[client] + size > self.size // 2:
             self.refused += 1
             return False
-        self.now += 1
-        self.now_bytes += size
+        self._count(1, size, client)
         self.total += 1
         return True
 
-    def leave(self, size: int) -> None:
-        self.now -= 1
-        self.now_bytes -= size
+    def leave(self, size: int, client: bytes) -> None:
+        self._count(-1, -size, client)
+
+    def _count(self, one: int, size: int, client: bytes) -> None:
+        self.now += one
+        self.now_bytes += size
+        self.of[client] += one
+        self.bytes_of[client] += size
 
 
 @dataclass
 class Gate:
-    """In front of one engine. ``read``: the keeper's word."""
+    """In front of one engine. ``read``: the keeper's word; ``opens``: whether somebody listens at its port.
+
+    A request has a doubt: 0 where no engine has ended while it worked on it, else one more than how often it was that
+    alone."""
 
     name: str
     read: Callable[[], Word]
+    opens: Callable[[], Awaitable[bool]]
     say: Callable[[str], object] = lambda _line: None
     shut: bool = False
     since_ns: int = 0  # when it failed last
     try_at: float = 0.0
     shut_at: float = 0.0
-    waiting: dict[asyncio.Future[str], None] = field(default_factory=dict)  # in their order
+    waiting: dict[asyncio.Future[str], int] = field(default_factory=dict)  # the doubt of each, in their order
+    working: dict[object, int] = field(default_factory=dict)  # the doubt of each that is sent and has no answer yet
     watcher: asyncio.Task[None] | None = None
+    look: asyncio.Task[bool] | None = None
 
     def failed(self) -> None:
         now = time.monotonic()
@@ -76,16 +95,40 @@ class Gate:
         if self.shut:
             self.shut = False
             self.say(f"{self.name} answers again after {time.monotonic() - self.shut_at:.1f} s")
-            self.release(GO)
+            self.release(GO, doubtful=False)
+        elif self.waiting:
+            self._goes_on()
 
-    def release(self, why: str) -> None:
-        for waiter in self.waiting:
-            if not waiter.done():
+    def _goes_on(self) -> None:
+        self.release(GO, doubtful=False)
+        if not any(self.working.values()):
+            self._next()
+
+    def _next(self) -> None:
+        """The least doubtful, of these the one that has waited longest."""
+        left = [waiter for waiter in self.waiting if not waiter.done()]
+        if left:
+            min(left, key=self.waiting.__getitem__).set_result(GO)
+
+    def release(self, why: str, doubtful: bool = True) -> None:
+        for waiter, doubt in self.waiting.items():
+            if not waiter.done() and (doubtful or not doubt):
                 waiter.set_result(why)
 
-    @property
-    def draining(self) -> bool:
-        return self.read().draining
+    def blames(self, one: object) -> bool:
+        """Whether nothing beside ``one`` is as likely to be why the engine has ended."""
+        doubt = self.working[one]
+        return not any(beside or not doubt for other, beside in self.working.items() if other is not one)
+
+    async def listens(self) -> bool:
+        """Whether the engine lives, a moment after it ended a connection: one look for all that ask meanwhile."""
+        if self.look is None or self.look.done():
+            self.look = asyncio.get_running_loop().create_task(self._listens())
+        return await asyncio.shield(self.look)
+
+    async def _listens(self) -> bool:
+        await asyncio.sleep(LOOK_S)
+        return await self.opens()
 
     @property
     def gone(self) -> bool:
@@ -94,16 +137,16 @@ class Gate:
     @property
     def closed(self) -> bool:
         """Nothing is sent now; a keeper that lets the engine drain makes it so."""
-        if not self.shut and self.draining:
+        if not self.shut and self.read().draining:
             self.failed()
         return self.shut
 
-    async def wait(self, seconds: float) -> str:
+    async def wait(self, seconds: float, doubt: int = 0) -> str:
         """For at most ``seconds``; :data:`GO`, :data:`LATE` or :data:`NEVER`."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[str] = loop.create_future()
         timer = loop.call_later(seconds, lambda: None if waiter.done() else waiter.set_result(LATE))
-        self.waiting[waiter] = None
+        self.waiting[waiter] = doubt
         if self.watcher is None or self.watcher.done():
             self.watcher = loop.create_task(self._watch())
         try:
@@ -120,10 +163,10 @@ class Gate:
     def _look(self, told: Word, now: float) -> None:
         if told.phase in word.GONE:
             self.release(NEVER)
+        elif not told.draining and not self.shut:
+            self._goes_on()
         elif told.phase == word.SERVING and told.at_ns > self.since_ns:
             self.works()
         elif not told.draining and now >= self.try_at:
             self.try_at = now + TRY_S
-            oldest = next((waiter for waiter in self.waiting if not waiter.done()), None)
-            if oldest is not None:
-                oldest.set_result(GO)
+            self._next()

@@ -23,11 +23,12 @@ _REQUEST = re.compile(rb"([A-Z]{3,10}) (/[!-~]*) HTTP/1\.[01]")
 _ANSWER = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})(?: ([^\x00-\x08\x0a-\x1f\x7f]*))?")
 _SIZE = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?")
 _LENGTH = re.compile(rb"[0-9]{1,15}")
-_OWN_SALT = re.compile(rb'"cache_salt"[ \t\r\n]*:[ \t\r\n]*"((?:[^"\\]|\\.){0,512})"', re.DOTALL)
+_OWN_SALT = re.compile(rb'"cache_salt"[ \t\r\n]*:[ \t\r\n]*"([^"\\]*(?:\\.[^"\\]*){0,64})"', re.DOTALL)
 # Of one connection, and so never passed on; what a body ends with is said anew.
 HOP = frozenset(
     b"connection keep-alive proxy-connection te trailer transfer-encoding upgrade content-length expect host".split()
 )
+OURS = (b"x-sparkmatrix-", b"x-accel-")  # between nginx and the relay; nginx does what the second kind says
 Fields = tuple[tuple[bytes, bytes], ...]
 
 
@@ -66,7 +67,8 @@ class Head:
     @property
     def passed(self) -> Fields:
         """The fields that are for the other side."""
-        return tuple((name, value) for name, value in self.fields if name.lower() not in HOP)
+        named = ((name.lower(), name, value) for name, value in self.fields)
+        return tuple((name, value) for low, name, value in named if low not in HOP and not low.startswith(OURS))
 
 
 def request_head(text: bytes) -> Head:

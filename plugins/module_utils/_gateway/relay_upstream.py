@@ -54,6 +54,16 @@ async def fetch(one: Served, path: str) -> tuple[Head, bytes]:
         writer.close()
 
 
+async def opens(one: Served) -> bool:
+    """Whether somebody listens at its port."""
+    try:
+        _reader, writer = await asyncio.wait_for(asyncio.open_connection(one.host, one.port), CONNECT_S)
+    except (OSError, asyncio.TimeoutError):
+        return False
+    writer.close()
+    return True
+
+
 def own_fields(one: Served) -> http.Fields:
     fields = ((b"Host", socket_name(one.host, one.port).encode()), (b"Connection", b"close"))
     return (*fields, (b"Authorization", f"Bearer {one.key}".encode())) if one.key else fields
@@ -64,6 +74,7 @@ class Asker(Protocol):
 
     head: Head | None
     body: bytes
+    doubt: int
     paused: bool
     transport: asyncio.Transport
 
@@ -83,6 +94,7 @@ class Upstream(asyncio.Protocol):
 
     def __init__(self, exchange: Asker, one: Served, gate: Gate) -> None:
         self.exchange, self.gate = exchange, gate
+        self.blamed = False  # the engine may have ended because of this request
         self.result: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.buffer = b""
         self.head: Head | None = None
@@ -97,6 +109,7 @@ class Upstream(asyncio.Protocol):
 
     async def ended(self, one: Served) -> str:
         loop = asyncio.get_running_loop()
+        self.gate.working[self] = self.exchange.doubt
         try:
             try:
                 await asyncio.wait_for(loop.create_connection(lambda: self, one.host, one.port), CONNECT_S)
@@ -105,18 +118,17 @@ class Upstream(asyncio.Protocol):
             self._send(one)
             how = await self.result
             if self.doubtful and how == DONE and not self.begun:
-                how = await self._doubted(one)
+                how = await self._doubted()
             return how
         finally:
+            self.gate.working.pop(self, None)
             if self.transport is not None:
                 self.transport.abort()
 
     def _send(self, one: Served) -> None:
         head = cast(Head, self.exchange.head)
         asked = tuple(
-            (name, value)
-            for name, value in head.passed
-            if name.lower() not in (b"authorization", b"x-api-key") and not name.lower().startswith(b"x-sparkmatrix-")
+            (name, value) for name, value in head.passed if name.lower() not in (b"authorization", b"x-api-key")
         )
         body = self.exchange.body
         length = ((b"Content-Length", b"%d" % len(body)),) if body or head.method != b"GET" else ()
@@ -126,17 +138,13 @@ class Upstream(asyncio.Protocol):
             if body:
                 self.transport.write(body)
 
-    async def _doubted(self, one: Served) -> str:
+    async def _doubted(self) -> str:
         """An error of an engine that goes on is its answer; one that closes its port has ended."""
         if self.exchange.probes:
             return self._passed()
         until = time.monotonic() + DEATH_S
         while time.monotonic() < until:
-            await asyncio.sleep(min(DEATH_S / 6, 0.5))
-            try:
-                _reader, writer = await asyncio.wait_for(asyncio.open_connection(one.host, one.port), CONNECT_S)
-                writer.close()
-            except (OSError, asyncio.TimeoutError):
+            if not await self.gate.listens():
                 return DIED
         return self._passed()
 
@@ -171,6 +179,7 @@ class Upstream(asyncio.Protocol):
 
     def _end(self, how: str) -> None:
         if not self.result.done():
+            self.blamed = not self.begun and self.gate.blames(self)
             self.result.set_result(how)
 
     def data_received(self, data: bytes) -> None:
@@ -253,6 +262,7 @@ class Upstream(asyncio.Protocol):
     def _begin(self, payload: bytes, length: int | None) -> None:
         head, body = cast(Head, self.head), cast(Body, self.body)
         self.begun = True
+        self.gate.working.pop(self, None)
         self.gate.works()
         self.framed = length is None and not body.none and (body.chunked or body.open_end)
         if length is None:

@@ -169,7 +169,8 @@ BODIES = [
     (b'["tiny"]', "model_required"),
     (b"null", "model_required"),
     (b'{"model": "tiny"', "invalid_json"),
-    (b"[" * 100_000, "invalid_json"),
+    (b"[" * 100_000, "model_required"),
+    (b'{"model": "tiny", "a": ' + b"[" * 200 + b"]" * 200 + b"}", "invalid_json"),
     (b"\xff\xfe{}", "invalid_json"),
     (b'{"model": "Tiny"}', "model_not_found"),
     (b'{"model": "/v1/embeddings"}', "model_not_found"),
@@ -202,6 +203,18 @@ def test_the_model_decides(tmp_path: Path, body: bytes, found: str) -> None:
             assert listed == again
             assert len((await at.ask("/v1/models", **PROBES)).json["data"]) == 2
             assert (await at.ask("/v1/score", {"model": "other"})).code == "engine_unavailable"
+
+    asyncio.run(main())
+
+
+def test_a_name_that_two_engines_have_is_nobodys(tmp_path: Path) -> None:
+    async def main() -> None:
+        one, two = await Engine(says_yes).start(), await Engine(says_yes).start()
+        async with house(tmp_path, served(one), served(two, "embedding", "embed")) as at:
+            told = await at.ask(body={"model": "tiny-lora"})
+            assert (told.status, told.code) == (400, "model_ambiguous")
+            assert "chat and embedding" in told.json["error"]["message"]
+            assert (await at.ask(body={"model": "tiny"})).status == 200, "what the plan says is said once"
 
     asyncio.run(main())
 
@@ -363,6 +376,127 @@ def test_a_request_that_may_be_why_it_dies_is_not_sent_for_ever(tmp_path: Path) 
     asyncio.run(main())
 
 
+def test_who_was_in_its_work_by_chance_is_not_blamed(tmp_path: Path) -> None:
+    """An engine that dies of one request takes others along, and is there again while new ones come."""
+
+    async def main() -> None:
+        engine = Engine(lambda _request, _writer: asyncio.sleep(0))
+        deaths = 0
+
+        async def does(request: Request, writer: Writer) -> None:
+            nonlocal deaths
+            await asyncio.sleep(0.03)  # others are in its work, too
+            if b"poison" in request.body:
+                deaths += 1
+                port = engine.port
+                asyncio.get_running_loop().call_later(0.1, lambda: asyncio.ensure_future(engine.start()))
+                await engine.kill()
+                engine.port = port
+            else:
+                await asyncio.sleep(0.03)
+                await says_yes(request, writer)
+
+        engine.does = does
+        await engine.start()
+        async with house(tmp_path, served(engine), hold_s=60) as at:
+            innocent = [asyncio.ensure_future(at.ask()) for _ in range(12)]
+            poison = asyncio.ensure_future(at.ask(body=b'{"poison": 1}'))
+            while not poison.done():
+                await asyncio.sleep(0.05)
+                innocent.append(asyncio.ensure_future(at.ask()))
+            told = await poison
+            assert (told.code, told.fields["x-should-retry"]) == ("engine_died", "false")
+            assert deaths == r.SENT + 1, "its company at the first one might have been it"
+            assert all(one.status == 200 for one in await asyncio.gather(*innocent))
+
+    asyncio.run(main())
+
+
+def test_a_live_engine_that_ends_one_connection_is_not_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_hold, "TRY_S", 60.0)
+
+    async def does(request: Request, writer: Writer) -> None:
+        if b"drop" in request.body:
+            writer.transport.abort()
+        else:
+            await streams(request, writer)
+
+    async def main() -> None:
+        engine = await Engine(does).start()
+        async with house(tmp_path, served(engine)) as at:
+            dropped = [asyncio.ensure_future(at.ask(body=b'{"drop": 1}')) for _ in range(8)]
+            while not all(one.done() for one in dropped):
+                assert "x-sparkmatrix-held" not in (await at.ask()).fields
+            for one in dropped:
+                assert (one.result().code, one.result().fields["x-should-retry"]) == ("engine_died", "false")
+            assert not at.said, "it was never away"
+
+    asyncio.run(main())
+
+
+def test_one_look_at_the_port_serves_all_that_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_hold, "LOOK_S", 0.05)
+    connected = 0
+
+    async def does(_request: Request, writer: Writer) -> None:
+        await asyncio.sleep(0.1)
+        writer.write(ERROR_500)
+
+    async def main() -> None:
+        engine = await Engine(does).start()
+        async with house(tmp_path, served(engine)) as at:
+            gate = at.relay.gates[0][1]
+            opens = gate.opens
+
+            async def counted() -> bool:
+                nonlocal connected
+                connected += 1
+                return await opens()
+
+            gate.opens = counted
+            told = await asyncio.gather(*(at.ask() for _ in range(20)))
+            assert {one.status for one in told} == {500} and len(engine.seen) == 20
+            assert connected <= 12, "0.3 s of looks at every 0.05 s, not 20 times"
+
+    asyncio.run(main())
+
+
+def test_what_an_engine_may_not_tell_nginx(tmp_path: Path) -> None:
+    async def does(_request: Request, writer: Writer) -> None:
+        writer.write(e.head("200 OK", "X-Accel-Charset: x", "X-SPARKMATRIX-Held: 1", "X-Kept: y", "Content-Length: 0"))
+
+    async def main() -> None:
+        engine = await Engine(does).start()
+        async with house(tmp_path, served(engine)) as at:
+            told = await at.ask(X_Accel_Buffering="yes")
+            assert set(told.fields) == {"x-kept", "content-length", "connection"}
+            assert "x-accel-buffering" not in engine.seen[0].fields
+
+    asyncio.run(main())
+
+
+def test_a_body_that_is_long_to_read_holds_nobody_up(tmp_path: Path) -> None:
+    began = time.monotonic()
+    deep = b'{"model": "nobody", "a": [' + (b"[" * 90 + b"]" * 90 + b",") * 20_000 + b"0]}"
+
+    async def main() -> None:
+        engine = await Engine(says_yes).start()
+        async with house(tmp_path, served(engine), served(engine, "two", "two")) as at:
+            long = [asyncio.ensure_future(at.ask(body=deep)) for _ in range(16)]
+            asked = [asyncio.ensure_future(at.ask(body={"model": "tiny"})) for _ in range(8)]
+            longest = 0.0
+            while not all(one.done() for one in asked) or time.monotonic() < began + 0.5:
+                before = time.thread_time()
+                await asyncio.sleep(0)
+                longest = max(longest, time.thread_time() - before)
+            assert all(one.result().status == 200 for one in asked) and not any(one.done() for one in long)
+            assert longest < 0.3, "the watchdog's beat comes every 10 s"
+            for one in long:
+                one.cancel()
+
+    asyncio.run(main())
+
+
 def test_the_keeper_ends_the_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_hold, "TRY_S", 60.0)
 
@@ -449,7 +583,8 @@ def test_the_wait_is_bounded(
     async def main() -> None:
         engine = Engine(streams, e.free_port())
         async with house(tmp_path, served(engine), **settings) as at:
-            asked = [asyncio.ensure_future(at.ask(body=b'"' + b"x" * 500_000 + b'"')) for _ in range(4)]
+            content = b'"' + b"x" * 500_000 + b'"'
+            asked = [asyncio.ensure_future(at.ask(body=content, X_Sparkmatrix_Client=name)) for name in "abcd"]
             await asyncio.sleep(0.15)
             refused = [one.result() for one in asked if one.done()]
             assert len(refused) == 4 - waiting and all(one.code == "engine_unavailable" for one in refused)
@@ -467,6 +602,37 @@ def test_the_wait_is_bounded(
                 await asyncio.sleep(0.1)
                 await engine.start()
                 assert (await again).whole
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(("size", "places"), [(10, 3), (300_000, 1)])
+def test_one_client_has_half_of_the_places_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, places: int
+) -> None:
+    monkeypatch.setattr(r, "HELD_REQUESTS", 6)
+
+    async def main() -> None:
+        async with house(tmp_path, served(Engine(streams, e.free_port())), hold_mib=1) as at:
+
+            def asks(name: str) -> list[Any]:
+                body = b'"' + b"x" * size + b'"'
+                return [asyncio.ensure_future(at.ask(body=body, X_Sparkmatrix_Client=name)) for _ in range(places + 2)]
+
+            greedy = asks("greedy")
+            await asyncio.sleep(0.1)
+            assert sum(one.done() for one in greedy) == 2 and at.relay.held.now == places
+            other = asks("other")
+            await asyncio.sleep(0.1)
+            assert sum(one.done() for one in other) == 2 and at.relay.held.now == 2 * places
+            for one in greedy:
+                one.cancel()
+            await asyncio.sleep(0.05)
+            again = asks("greedy")
+            await asyncio.sleep(0.1)
+            assert sum(one.done() for one in again) == 2, "the places of those that left are free"
+            for one in [*other, *again]:
+                one.cancel()
 
     asyncio.run(main())
 
