@@ -51,6 +51,7 @@ class Settings:
     backoff_s: float = 10.0
     backoff_max_s: float = 300.0
     stable_s: float = 600.0
+    trial: bool = True  # another configuration has one
 
     @property
     def start_s(self) -> float:

@@ -104,7 +104,8 @@ class InPlace:
     def serves(self) -> None:
         """It has given a token."""
         parts = self.parts
-        tried, by_its_name = parts.config in parts.store.state.tried, self.models.trial
+        tried = not self.lasts_s or parts.config in parts.store.state.tried
+        by_its_name = self.models.trial
         if tried != by_its_name:  # the last one is what an update goes back to, and no model that clients have loaded
             parts.store.tried(parts.config, parts.say, first=by_its_name)
         self.know(by_name.arrived(self.models, parts.wall()), serves=True)

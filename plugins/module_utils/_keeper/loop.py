@@ -93,7 +93,7 @@ class Keeper:
         self.start_wall = 0.0
         self.broke_at: float | None = None
         self.settings_before: Mapping[str, str] = {}  # with which the ranks run
-        self.place = InPlace(parts, self.note, settings.hang_s)
+        self.place = InPlace(parts, self.note, settings.hang_s if settings.trial else 0.0)
 
     @property
     def state(self) -> State:

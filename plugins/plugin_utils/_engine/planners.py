@@ -123,7 +123,7 @@ def engine_files(options: Options) -> dict[str, Any]:
         group=options["group"],
         login_environment=options["login_environment"],
         sandbox=options["sandbox"],
-        keeper={**keeper, **ranges.probes(keeper["hang_s"])} if "hang_s" in keeper else keeper,
+        keeper={**keeper, **(ranges.probes(keeper["hang_s"]) if "hang_s" in keeper else {}), "trial": options["trial"]},
     )
     marks = render_files.Marks(options["key_mark"], options["image_marks"], options["tool_mark"])
     made = render_files.node(documents.load(options["plan"]), settings, marks)
@@ -179,6 +179,7 @@ PLANNERS = {
         {
             **COMMON,
             "login_environment": {"type": "bool", "default": False},
+            "trial": {"type": "bool", "default": True},
             "keeper": {
                 "type": "dict",
                 "default": {},

@@ -1131,6 +1131,12 @@ def test_what_passes_its_trial_is_tried_no_more(tried):
     assert len(asked) == 1
 
 
+def test_without_trials_what_answers_is_good(tried):
+    slower(tried)
+    tried.keep(replace(SETTINGS, trial=False), until=2 * LONG)
+    assert (tried.events, tried.store.read().tried) == ([], ("older", "old", "new"))
+
+
 def test_who_is_asked_beside_the_loop_is_asked_until_he_answers(tried):
     answers = [None, None, Compared(True, "as before")]
     tried.parts.compare = lambda: answers.pop(0)

@@ -79,11 +79,17 @@ def test_images_of_no_plan():
 
 def test_files_of_the_engine():
     result = plan(
-        "engine_files", plan=PLAN.as_dict(), keeper={"hang_s": 600, "stable_s": 7.5}, key_mark="f", tool_mark="t"
+        "engine_files",
+        plan=PLAN.as_dict(),
+        keeper={"hang_s": 600, "stable_s": 7.5},
+        trial=False,
+        key_mark="f",
+        tool_mark="t",
     )
     files = {item["path"]: item["content"] for item in result["files"]}
     assert '"hang_s": 600,\n' in files["/etc/sparkmatrix/engine.json"]
-    assert json.loads(files["/etc/sparkmatrix/engine.json"])["keeper"]["stable_s"] == 7.5
+    told = json.loads(files["/etc/sparkmatrix/engine.json"])["keeper"]
+    assert (told["stable_s"], told["trial"]) == (7.5, False)
     (keeper,) = result["keepers"]
     assert f"HASH={keeper['config_hash']}\n" in files[f"/etc/systemd/system/{keeper['unit']}"]
     assert keeper["unit"] in result["units"]
