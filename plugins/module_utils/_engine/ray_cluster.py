@@ -50,8 +50,9 @@ while True:
 print(json.dumps({"nodes": nodes, "error": error}))
 """
 REMEDY = (
-    "On a missing node look at: systemctl status sparkmatrix-ray; journalctl -u sparkmatrix-ray. One that is not"
-    " planned or there twice runs a Ray of its own: stop it, or restart sparkmatrix-ray there"
+    "On a missing node look at: systemctl status sparkmatrix-ray; journalctl -u sparkmatrix-ray; Ray's own files in"
+    " /var/lib/sparkmatrix/home/ray/session_latest/logs, first raylet.out and, on the head, dashboard.log. One that is"
+    " not planned or there twice runs a Ray of its own: stop it, or restart sparkmatrix-ray there"
 )
 GRACE_S = 20.0  # for the interpreter and ray.init, beyond the time limit
 
