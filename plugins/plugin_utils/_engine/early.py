@@ -48,6 +48,11 @@ def asked(value: Value, hosts: Sequence[str]) -> tuple[list[services.Service], l
     return services.wanted(asked_options(value), hosts)
 
 
+def by_name(value: Value) -> list[services.Service]:
+    """The models that take the place of the one service, as far as they can be read."""
+    return services.by_name(asked_options(value), {})[0]
+
+
 def asked_options(value: Value) -> dict[str, Any]:
     """Options of a service, entries of several, models in place of each other, and where recipes are."""
     named = {"services": "engine_services", "models": "engine_models", "recipe_paths": "engine_recipe_paths"}

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts import cache as caches
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import Finding
@@ -40,17 +41,24 @@ class Model:
     partial: str = ""  # where the layer artifacts keeps what has come of a model so far
 
 
-def _services(context: Context) -> list[tuple[Service, Sequence[str]]]:
-    """With their hosts, by the recipes, without a plan; what is wrong with them is said by ``check_engine_plan``."""
+def _services(context: Context) -> list[tuple[Service, Sequence[str], str | None]]:
+    """With their hosts and, where they are loaded by a run, their names, empty of one alone: by the recipes, without a
+    plan; what is wrong with them is said by ``check_engine_plan``."""
     hosts = sorted(context.hosts, key=lambda host: whole(context.hosts[host].get("spark_rank")))
     if not context.layers & MODELS or not hosts or context.value(hosts[0], "engine_recipe") is None:
         return []
-    found = early.asked(lambda name: context.value(hosts[0], name), hosts)[0]
-    return [(service, service.entry.hosts or tuple(hosts)) for service in found]
+
+    def value(name: str) -> Any:
+        return context.value(hosts[0], name)
+
+    loaded, others = early.asked(value, hosts)[0], early.by_name(value)
+    named = [(service, service.entry.name if len(loaded) > 1 else "") for service in loaded]
+    each = [*named, *((service, None) for service in others)]
+    return [(service, service.entry.hosts or tuple(hosts), name) for service, name in each]
 
 
 def models(context: Context) -> Iterator[Model]:
-    for service, on in _services(context):
+    for service, on, instance in _services(context):
         recipe, settings = service.recipe, service.settings
         pinned = "" if settings.model else recipe.revision
         wanted = [(settings.model or recipe.model, recipe.files_gb, recipe.weights_gb, pinned)]
@@ -64,20 +72,18 @@ def models(context: Context) -> Iterator[Model]:
                 if cache and _COMMIT.fullmatch(revision):
                     cache += f"/snapshots/{revision}"
                 partial = f"{settings.hf_home}/sparkmatrix/partial"
-                yield Model(host, name, gb, loader.seconds(loaded * GB, len(on)), cache, container, partial)
+                load_s = 0.0 if instance is None else loader.seconds(loaded * GB, len(on))
+                yield Model(host, name, gb, load_s, cache, container, partial)
 
 
 def _kept(context: Context) -> dict[str, dict[str, int]]:
     """Bytes that may lie in a directory, of what services keep of prompts, by host."""
     found: dict[str, dict[str, int]] = {}
-    services = _services(context)
-    for service, on in services:
-        directory, size = (
-            Names(service.entry.name if len(services) > 1 else "").prefixes,
-            service.settings.prefix_cache_gb,
-        )
+    for service, on, instance in _services(context):
+        directory, size = Names(instance or "").prefixes, service.settings.prefix_cache_gb * GB
         for host in on if size > 0 else ():
-            found.setdefault(host, {})[directory] = size * GB
+            own = found.setdefault(host, {})
+            own[directory] = max(size, own.get(directory, 0))
     return found
 
 

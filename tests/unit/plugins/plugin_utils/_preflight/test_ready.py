@@ -123,6 +123,20 @@ def test_a_model_that_does_not_fit_on_a_disk_is_refused_before_it_is_fetched():
     assert short(**{CACHE: {"exists": True}}) == short(**{CACHE: {}, PARTIAL: {"exists": True}}) == []
 
 
+def test_models_by_name_are_fetched_too_and_loaded_later():
+    other = "/opt/sparkmatrix/models/huggingface/hub/models--Qwen--Qwen3-8B/snapshots/"
+    hosts = inventory(2, engine_recipe=RECIPE, engine_models=["qwen3-8b", {"recipe": "none-of-them"}])
+    found = nodes(2)
+    (place,) = (path for path in ready.paths(context(ALL, hosts)) if path.startswith(other))
+    for path in (CACHE, place):
+        found["spark2"]["paths"][path] = {"exists": False, "free": 130 * ready.GB}
+    (finding,) = ready.check_model_disk(context(ALL, hosts, nodes=found))
+    assert "Qwen/Qwen3-8B: 141" in finding.found and "11" in finding.found
+    alone = ready.sentence(context(ALL, inventory(2, engine_recipe=RECIPE), nodes=nodes(2)))
+    both = ready.sentence(context(ALL, hosts, nodes=nodes(2)))
+    assert both.replace("141 GB", "125 GB") == alone != both
+
+
 KEPT = "/var/lib/sparkmatrix/prefixes/sparkmatrix-engine"
 TB = 1000 * ready.GB
 
