@@ -14,6 +14,7 @@ end counts against one where nothing beside it is as likely.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -101,14 +102,16 @@ class Gate:
 
     def _goes_on(self) -> None:
         self.release(GO, doubtful=False)
-        if not any(self.working.values()):
-            self._next()
+        self._next()
 
     def _next(self) -> None:
-        """The least doubtful, of these the one that has waited longest."""
-        left = [waiter for waiter in self.waiting if not waiter.done()]
+        """The least doubtful, of these the one that has waited longest; no two in doubt at a time."""
+        most = 0 if any(self.working.values()) else math.inf
+        left = [waiter for waiter, doubt in self.waiting.items() if doubt <= most and not waiter.done()]
         if left:
-            min(left, key=self.waiting.__getitem__).set_result(GO)
+            chosen = min(left, key=self.waiting.__getitem__)
+            self.working[chosen] = self.waiting[chosen]  # until it is sent
+            chosen.set_result(GO)
 
     def release(self, why: str, doubtful: bool = True) -> None:
         for waiter, doubt in self.waiting.items():
@@ -154,6 +157,7 @@ class Gate:
         finally:
             timer.cancel()
             self.waiting.pop(waiter, None)
+            self.working.pop(waiter, None)
 
     async def _watch(self) -> None:
         while self.waiting:

@@ -406,7 +406,7 @@ def test_who_was_in_its_work_by_chance_is_not_blamed(tmp_path: Path) -> None:
                 innocent.append(asyncio.ensure_future(at.ask()))
             told = await poison
             assert (told.code, told.fields["x-should-retry"]) == ("engine_died", "false")
-            assert deaths == r.SENT + 1, "its company at the first one might have been it"
+            assert r.SENT <= deaths <= r.SENT + 1, "its company at the first one might have been it"
             assert all(one.status == 200 for one in await asyncio.gather(*innocent))
 
     asyncio.run(main())
