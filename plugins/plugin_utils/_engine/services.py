@@ -133,12 +133,14 @@ def read(entries: Sequence[Any], hosts: Sequence[str]) -> tuple[list[Entry], lis
     return [entry for entry in made if first[entry.name] is entry], findings
 
 
-def _entry(where: str, values: Mapping[str, Any], hosts: Sequence[str]) -> tuple[Entry, list[Finding]]:
-    findings = []
-    known = (*OWN, *ENTRY)
+def _strange_keys(where: str, values: Mapping[str, Any], known: Sequence[str]) -> Iterator[Finding]:
     for key in sorted(str(key) for key in values if key not in known):
         hint = spelling.did_you_mean(key, known, shown=repr)
-        findings.append(Finding(where, f"it has no key {key!r}", hint or f"Use: {', '.join(known)}"))
+        yield Finding(where, f"it has no key {key!r}", hint or f"Use: {', '.join(known)}")
+
+
+def _entry(where: str, values: Mapping[str, Any], hosts: Sequence[str]) -> tuple[Entry, list[Finding]]:
+    findings = list(_strange_keys(where, values, (*OWN, *ENTRY)))
     name = str(values.get("name") or "")
     if not engine_names.NAME.fullmatch(name) or name in RESERVED:
         reason = "is taken" if name in RESERVED else "is no name of a service"
@@ -249,15 +251,12 @@ def by_name(
         values = {"recipe": given} if isinstance(given, str) else given
         where = f"{MODELS}[{number}]"
         if not isinstance(values, Mapping) or not values.get("recipe"):
-            findings.append(
-                Finding(where, f"{given!r} names no recipe", "Name one, or give it keys: recipe, context ...")
-            )
+            remedy = "Name one, or give it keys: recipe, context ..."
+            findings.append(Finding(where, f"{given!r} names no recipe", remedy))
             continue
-        known = [key for key in ENTRY if key != "port"]
-        strange = sorted(str(key) for key in values if key not in known)
+        strange = list(_strange_keys(where, values, [key for key in ENTRY if key != "port"]))
+        findings += strange
         if strange:
-            hint = spelling.did_you_mean(strange[0], known, shown=repr)
-            findings.append(Finding(where, f"it has no key {strange[0]!r}", hint or f"Use: {', '.join(known)}"))
             continue
         own = {ENTRY[key]: value for key, value in values.items() if value is not None}
         entry = Entry(str(values.get("served_model_name") or values["recipe"]), (), 1.0, own)
