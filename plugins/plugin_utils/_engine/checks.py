@@ -739,7 +739,7 @@ def _prefixes_not_kept(job: Job) -> Iterator[Finding]:
     if job.recipe.task != "generate":
         yield Finding(
             job.names["prefix_cache_gb"],
-            f"{job.recipe.name} is for {job.recipe.task}, and nothing is computed that a next text could use",
+            f"{job.recipe.name} is for {job.recipe.task}: nothing is computed that the next request could use",
             f"Set {job.names['prefix_cache_gb']}: 0",
         )
     for name, fine in job.engine.prefixes_otherwise.items():
@@ -748,7 +748,7 @@ def _prefixes_not_kept(job: Job) -> Iterator[Finding]:
         if any(told != fine for told in given):
             yield Finding(
                 job.names["prefix_cache_gb"],
-                f"the option {name} has {job.engine.label} keep no computed prefixes, or keep them in another way",
+                f"with the option {name} {job.engine.label} keeps no computed prompts, or keeps them in another way",
                 f"Leave {name} out, or set {job.names['prefix_cache_gb']}: 0",
             )
 
