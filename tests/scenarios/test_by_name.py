@@ -35,7 +35,7 @@ GATEWAY = {"gateway_listen": ["127.0.0.1"], "gateway_tls": "off", "gateway_reque
 SETTINGS = {"engine_models": OTHERS, **GATEWAY, "fabric_bandwidth_test": "never"}
 MODELS_BY_NAME = ("-e", json.dumps(SETTINGS))
 SWITCH_S = 300.0
-REQUESTS, STREAMS, BROKEN_TIMES = 1000, 64, 100
+REQUESTS, STREAMS, BROKEN_TIMES = 1000, 48, 100
 # On the head, as root: one request through the gateway, which waits there. Nobody tries again.
 CLIENT = """
 import concurrent.futures, http.client, json, sys, time

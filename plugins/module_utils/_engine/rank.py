@@ -28,7 +28,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._os import mem
 
 WATCH_S = 2.0  # between two reports of rank-watch
 # A rank that is killed has no request to finish: what it does not end by itself in this time is killed.
-KILL_GRACE_S = 2.0
+KILL_GRACE_S = 1.0
 CLIENT_S = 20.0  # for Compose to see that its container is gone, and to remove it
 STOP_S = 60.0
 LOOK_S = 10.0  # between two looks at the processes of the ranks: they go through all processes of the node

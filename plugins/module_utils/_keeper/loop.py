@@ -394,6 +394,8 @@ class Keeper:
             when = progress.stage(self.loading)
             over = f"the time limit of {self.settings.ready_s:.0f} s (engine_ready_timeout_s) ended the start"
             return Verdict("start", f"no token: {over}{f' {when}' if when else ''}: {self.how_far()}")
+        if all(member.seen for member in members):  # looking takes processors that a load needs
+            return None
         away = [member.host for member in self.members(ping=True) if member.pings is False]
         if away and not any(member.seen for member in members if member.host in away):
             return Verdict("lost", f"{', '.join(away)} went away while the engine was loading", away[0])
