@@ -15,6 +15,7 @@ import re
 from collections.abc import Awaitable, Callable
 
 PIECE = 16384  # bytes
+FIRST = 512  # of a piece with names that may be meant, each of which is looked at
 DEEP = 100
 MOST = 2000  # texts beside those within lists and objects
 MAX_NAME = 4096  # bytes of a model's name
@@ -38,17 +39,20 @@ async def model(body: bytes, turn: Callable[[], Awaitable[None]]) -> str | None:
     if body[end : end + 1] != b"}":
         raise ValueError("it does not end")
     at, depth, inside = at + 1, 1, False  # inside: of a text
-    begin, texts = at, 0
+    since, texts = at, 0
+    size = FIRST
     first, value = 0, -1  # where the last text begins, and where the value of the last "model" does
     found = (0, 0)
     while at < end:
-        if at > begin:
+        if at - since >= PIECE:
+            since = at
             await turn()
-        piece = body[at : min(at + PIECE, end)]
+        piece = body[at : min(at + size, end)]
         if (len(piece) - len(piece.rstrip(b"\\"))) % 2:
             piece = body[at : min(at + len(piece) + 1, end)]
         parts = piece.replace(b"\\\\", b"__").replace(b'\\"', b"__").split(b'"')  # as long as before
         lowest, then = _depths(depth, b"".join(parts[inside::2]))
+        size = min(2 * size, PIECE) if lowest > 1 or len(parts) < FIRST // 8 else FIRST
         if lowest > 1:
             depth, at, inside = then, at + len(piece), inside == len(parts) % 2
             continue

@@ -55,6 +55,7 @@ def word(chance: random.Random) -> str:
 def test_the_model_is_the_one_that_an_engine_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(37)
     for number in range(3000):
+        monkeypatch.setattr(body, "FIRST", chance.choice([1, 7, 512]))
         monkeypatch.setattr(body, "PIECE", chance.choice([1, 7, 16384]))
         pairs = [(word(chance), some(chance, 1)) for _ in range(chance.randrange(6))]
         gap = chance.choice(["", " ", "\r\n\t "])
