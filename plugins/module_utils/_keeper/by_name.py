@@ -24,7 +24,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.word i
 
 # A one that nobody has repeated for so long is no longer anybody's; the relay repeats each every second or two.
 ASKED_S = 10.0
-IDLE_S = 5.0  # without a request for so long a model has none
+IDLE_S = 3.0  # without a request for so long a model has none; they are told every second
 # While it has requests, a model stays for so long, and for as long as loading another one takes, this many times.
 STAY_S = 60.0
 STAY_LOADS = 3.0

@@ -46,7 +46,7 @@ def test_a_model_stays_while_it_has_requests_for_as_long_as_loading_others_is_wo
     slow = replace(ONE, took={"two": 300.0})
     assert chosen(busy, slow, served=899) == ""
     assert chosen(busy, slow, served=900) == "two"
-    assert chosen({"one": asked_for(last=6), "two": asked_for()}, slow, served=1) == "two"
+    assert chosen({"one": asked_for(last=4), "two": asked_for()}, slow, served=1) == "two"
 
 
 def switched(models, model, at, took):
