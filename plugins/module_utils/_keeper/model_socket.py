@@ -35,6 +35,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.servi
 GROUP = "sparkmatrix-relay"  # who may ask, beside root
 MAX_BYTES = 512  # of a question
 PATIENCE_S = 1.0  # for one
+LOOK_S = 5.0  # between two looks for the group, while nobody asks
 PLACED = "SPARKMATRIX_PLACED"
 _CREDENTIALS = struct.Struct("3i")  # process, user and group: unix(7), SO_PEERCRED
 
@@ -69,7 +70,6 @@ class ModelSocket:
     news: threading.Event = field(default_factory=threading.Event)  # somebody asks for another model
     written: str = ""
     looked: int = 0
-    lets_in: bool = True  # the relay, too
 
     def look(self) -> Mapping[str, str]:
         """The plan of each model that can be had: a run may have changed them, which changes their directory."""
@@ -114,7 +114,6 @@ class ModelSocket:
     def tell(self) -> None:
         """The answer to ``GET /v1/models``; ``state`` and ``seconds`` are beside what such a list has. It stays when
         the keeper ends: without one nobody switches, so who waits for another model waits for the next keeper."""
-        self._let_in()
         listed = []
         for model in self.plans:
             said = document.plain(self.shown(model))
@@ -146,26 +145,26 @@ class ModelSocket:
         listening.bind(place)
         os.chmod(place, 0o600)  # until it listens nobody connects
         listening.listen(64)
-        self.lets_in = False
+        listening.settimeout(LOOK_S)
         self._let_in()
         threading.Thread(target=self._serve, args=(listening,), name="models", daemon=True).start()
 
     def _let_in(self) -> None:
-        """The relay's group, which may be made after the socket."""
+        """The relay's group, which may be made after the socket, and anew."""
         with contextlib.suppress(KeyError, OSError):
-            if self.lets_in:
-                return
             group, place, before = grp.getgrnam(GROUP).gr_gid, self.machine.real(self.place), os.getegid()
+            if os.stat(place).st_gid == group:
+                return
             os.setegid(group)  # a keeper may give files to no other group than its own
             try:
                 os.chown(place, -1, group)
             finally:
                 os.setegid(before)
             os.chmod(place, 0o660)
-            self.lets_in = True
 
     def _serve(self, listening: socket.socket) -> None:
         while True:
+            self._let_in()
             with contextlib.suppress(OSError):
                 connection, _address = listening.accept()
                 with connection:
