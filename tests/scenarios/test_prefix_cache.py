@@ -97,6 +97,11 @@ class Kept(Cluster):
         self.cold_s = 0.0
         self.texts: dict[int, str] = {}  # what was said to each prompt at first
 
+    def boot(self) -> None:
+        super().boot()
+        copies = (ROOT / "tests/lab/plain_copies.py").read_text()
+        self.node(HEAD, "sudo python3 -", data=PLACE.replace("TEXT", repr(copies)).encode())
+
     def ask(self, *numbers: int, key: str = "default", salt: str = "-") -> list[float]:
         """Seconds of each; every answer has to be what it was."""
         asked = program(self, ASK, key, salt, *map(str, numbers))["asked"]
@@ -146,8 +151,6 @@ class Kept(Cluster):
 
 def plain(here: Kept) -> dict[str, Any]:
     """Without it: what a long prompt takes."""
-    copies = (ROOT / "tests/lab/plain_copies.py").read_text()
-    here.node(HEAD, "sudo python3 -", data=PLACE.replace("TEXT", repr(copies)).encode())
     run = here.run("prefix-cache-plain", 0)
     here.ask(0)
     cold = here.ask(1, 2, 3)
