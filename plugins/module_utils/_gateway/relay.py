@@ -106,7 +106,7 @@ class Relay:
         self.gates: list[tuple[Served, Gate]] = []
         self.known: dict[str, list[Any]] = {}  # the last list of models of each engine
         self.named = Named(root)
-        self.reading = asyncio.Lock()
+        self.reading: asyncio.Lock | None = None
         self.config = config
         self.take(config)
 
@@ -123,6 +123,8 @@ class Relay:
 
     async def turn(self) -> None:
         """One piece of one body for each turn of the event loop, however many are read."""
+        if self.reading is None:  # Python 3.9 binds one to the loop that there is when it is made
+            self.reading = asyncio.Lock()
         async with self.reading:
             await asyncio.sleep(0)
 
