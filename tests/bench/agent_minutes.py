@@ -68,7 +68,7 @@ def turn(asked: argparse.Namespace, key: str, messages: list[Any]) -> tuple[dict
             first, said, prompt = ask(asked.url, key, asked.model, messages)
             break
         except urllib.error.HTTPError as exc:
-            errors.append(f"{exc.code} {exc.read()[:200].decode(errors='replace')}")
+            errors.append(f"{exc.code} {exc.read()[:60].decode(errors='replace')}")
             if exc.code < 500:
                 raise SystemExit(errors[-1]) from exc
         except (OSError, ValueError, http.client.HTTPException) as exc:

@@ -92,10 +92,12 @@ class Answer:
             self.kind = TWICE
         elif head.status != 200 or not (tokens or body.done):
             self.kind = ERROR if head.status != 200 or events else NOTHING
+        elif len(tokens) < len(events):
+            self.kind = BROKE
         elif body.done:
             self.kind = WHOLE if lines[-1:] == [b"[DONE]"] and counts[-1:] == [TOKENS] else SHORT
         else:
-            self.kind = BROKE if len(tokens) < len(events) else CUT
+            self.kind = CUT
 
 
 async def ask(way: Way, name: str, prompt: str = "") -> Answer:
