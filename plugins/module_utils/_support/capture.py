@@ -123,7 +123,7 @@ OURS = (
     f"{paths.ETC}/ray/*",
     f"{paths.ETC}/web-ui.env",
     f"{paths.GATEWAY}/gateway.json",
-    f"{kept_plan.DIRECTORY}/*.json",
+    *(f"{kept_plan.DIRECTORY}/{name}.json" for name in (kept_plan.CURRENT, kept_plan.PREVIOUS)),
     f"{paths.KEEPER}/*.json",
     f"{paths.KEEPER}/*/*.json",
     paths.FABRIC_BANDWIDTH,

@@ -46,6 +46,7 @@ WORDS = [
     *("cGxhaW5seS1yZWdpc3RyeQ", "plainly-the-cached-token", "plainly-the-token-elsewhere", "plainly-of-the-user"),
     "MadeByTheHub0123456789",
 ]
+EARLIER = "plainly-of-an-earlier-plan"
 
 
 @pytest.fixture
@@ -59,6 +60,11 @@ def node(tmp_path):
     kept = tmp_path / "var/lib/sparkmatrix/keeper"
     kept.mkdir(parents=True)
     kept.joinpath("state.json").write_text(json.dumps([{"reason": f"refused {word}"} for word in WORDS]))
+    plans = tmp_path / "var/lib/sparkmatrix/plan"
+    plans.mkdir()
+    plans.joinpath("previous.json").write_text("{}")
+    earlier = {"/etc/sparkmatrix/engine.env": 'MY_SECRET="plainly-of-an-earlier-plan"\n'}
+    plans.joinpath("files-0123456789ab.json").write_text(json.dumps({"files": earlier}))
     verdicts = tmp_path / "var/lib/sparkmatrix/verdicts"
     verdicts.mkdir()
     for day in range(10, 20):
@@ -77,7 +83,7 @@ def test_no_secret_leaves_the_machine(node):
     redactor = Redactor()
     found = capture(Machine(str(node), said), redactor, logs=True)
     everything = json.dumps(found)
-    assert [word for word in WORDS if word in everything] == []
+    assert [word for word in (*WORDS, EARLIER) if word in everything] == []
     assert not {f"/{name}" for name in PLANTED} - {"/etc/sparkmatrix/engine.env"} & set(found)
     assert 'NCCL_DEBUG="INFO"' in found["/etc/sparkmatrix/engine.env"]
     assert found["journal_engine"].count("(left out)") == len(WORDS)
@@ -88,7 +94,7 @@ def test_no_secret_leaves_the_machine(node):
 def test_what_is_there_is_taken_along(node):
     found = capture(Machine(str(node), said), Redactor(), logs=True)
     assert {"journal_keeper", "journal_nccl", "status", "unit_files"} <= set(found)
-    assert "/var/lib/sparkmatrix/keeper/state.json" in found
+    assert {"/var/lib/sparkmatrix/keeper/state.json", "/var/lib/sparkmatrix/plan/previous.json"} <= set(found)
     assert sum("/verdicts/" in name for name in found) == module.VERDICTS
     assert "/var/lib/sparkmatrix/verdicts/20261119T000000Z-verify.json" in found
     assert "nvidia_smi" not in found  # it is not installed
