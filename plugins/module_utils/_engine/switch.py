@@ -31,8 +31,8 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files
 CHECK, PLACE = "check", "place"
 LOCK = f"{paths.RUN}/switch.lock"
 ROLLBACK = "ansible-playbook playbooks/rollback.yml"
-# Parts of a plan that more than the engine follows: gateway, firewall, Ray. A run sees to them.
-OTHERS = ("ray", "mpi", "services", "open_to_peers", "cluster")
+# Parts of a plan that more than the engine follows, and who does. A run sees to them.
+OTHERS = {"ray": "Ray", "mpi": "ranks of MPI", "services": "gateway", "open_to_peers": "firewall", "cluster": "nodes"}
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _two_plans(identity: str, machine: Machine) -> tuple[NodePlan, NodePlan]:
     then, now = plans
     if then is None or now is None or then.identity != identity:
         raise SparkError(kept.refused or "no earlier plan is kept here", kept_plan.DIRECTORY, ROLLBACK)
-    follow = [name for name in OTHERS if getattr(now, name) != getattr(then, name)]
+    follow = [who for name, who in OTHERS.items() if getattr(now, name) != getattr(then, name)]
     if follow or len(kept_plan.differing(now, then)) > 1:
         what = ", ".join(follow) or "another service"
         raise SparkError(f"with the earlier plan others would have to follow: {what}", kept_plan.DIRECTORY, ROLLBACK)

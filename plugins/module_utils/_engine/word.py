@@ -24,7 +24,6 @@ GONE = ("gave_up", STOPPED)  # nobody starts it again by himself
 MAX_BYTES = 64
 # Of models that take each other's place. Beside SERVING, which is the one that is loaded.
 LOADING, QUEUED, ABSENT, BROKEN, UNKNOWN = "loading", "queued", "absent", "broken", "unknown"
-TOLD = f"{paths.RUN}/models"  # :func:`told`
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ def path(instance: str = "", root: str = "/") -> str:
 
 def told(kind: str, instance: str = "", root: str = "/") -> str:
     """Of models that take each other's place. ``json``: what all are told; ``sock``: where they are asked for."""
-    return f"{root.rstrip('/')}{TOLD}{Names(instance).suffix}.{kind}"
+    return f"{root.rstrip('/')}{paths.RUN}/models{Names(instance).suffix}.{kind}"
 
 
 def tell(phase: str, instance: str = "", root: str = "/") -> None:

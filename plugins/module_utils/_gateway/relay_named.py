@@ -28,7 +28,7 @@ class Named:
     """``root`` is replaced by tests."""
 
     def __init__(self, root: str = "/") -> None:
-        self.place = f"{root.rstrip('/')}{word.TOLD}"
+        self.file, self.socket = word.told("json", root=root), word.told("sock", root=root)
         self.open: dict[str, int] = {}  # requests by model
         self.asking: dict[str, asyncio.Task[None]] = {}
         self.seen = (0, 0)
@@ -37,7 +37,7 @@ class Named:
     def listed(self) -> list[dict[str, Any]]:
         """What ``GET /v1/models`` answers of them; nothing where no keeper has run since the node started."""
         try:
-            with open(f"{self.place}.json", "rb") as stream:
+            with open(self.file, "rb") as stream:
                 status = os.fstat(stream.fileno())
                 if (status.st_ino, status.st_mtime_ns) != self.seen:
                     self.entries = json_text.entries(json_text.mapping(stream.read()), "data")
@@ -77,7 +77,7 @@ class Named:
             del self.asking[model]
 
     async def _tell(self, model: str) -> None:
-        reader, writer = await asyncio.open_unix_connection(f"{self.place}.sock")
+        reader, writer = await asyncio.open_unix_connection(self.socket)
         try:
             writer.write(json.dumps({"model": model}).encode() + b"\n")
             await reader.readline()

@@ -4,7 +4,7 @@
 
 The model of which the files are in place on the head is the truth; what is kept beside it is a switch that has begun
 (``going``). Whoever is killed in between finds both again, and goes on: towards ``going``, and from there to serving,
-or, where it fails, back to the model that served last. What clients one is not kept: who waits asks again and again.
+or, where it fails, back to the model that served last. What clients ask for is not kept: who waits asks again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.word i
     Shown,
 )
 
-# A one that nobody has repeated for so long is no longer anybody's; the relay repeats each every second or two.
+# What nobody has asked for again for so long is no longer asked for; the relay asks every second or two.
 ASKED_S = 10.0
 IDLE_S = 3.0  # without a request for so long a model has none; they are told every second
 # While it has requests, a model stays for so long, and for as long as loading another one takes, this many times.

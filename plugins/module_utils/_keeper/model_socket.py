@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Word
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, publish
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import at_hand, word
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.word import Shown
@@ -109,7 +109,7 @@ class ModelSocket:
 
     @property
     def file(self) -> str:
-        return f"{word.TOLD}{Names(self.instance).suffix}.json"
+        return word.told("json", self.instance)
 
     def tell(self) -> None:
         """The answer to ``GET /v1/models``; ``state`` and ``seconds`` are beside what such a list has. It stays when
@@ -121,20 +121,15 @@ class ModelSocket:
         text = json.dumps({"object": "list", "data": listed}) + "\n"
         if text == self.written or not self.model:
             return
-        place = self.machine.real(self.file)
         with contextlib.suppress(OSError):
-            handle = os.open(f"{place}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC)
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                os.fchmod(handle, 0o644)
-                stream.write(text)
-            os.replace(f"{place}.new", place)
+            publish(self.machine.real(self.file), text)
             self.written = text
 
     # -- the socket
 
     @property
     def place(self) -> str:
-        return f"{word.TOLD}{Names(self.instance).suffix}.sock"
+        return word.told("sock", self.instance)
 
     def begin(self) -> None:
         self.look()  # nobody is told of a model that is at hand that it is unknown

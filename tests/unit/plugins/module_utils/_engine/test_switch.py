@@ -105,7 +105,7 @@ REFUSED = {
     "nothing was there before": (lambda node: kept_plan.forget(str(node.root)), "no files of the earlier plan"),
     "the gateway would have to follow": (
         lambda node: node.serve("c", services=(Offer("n", "other", "h", 1, True, "generate", "/k"),)),
-        "others would have to follow: services",
+        "others would have to follow: gateway",
     ),
     "its image is gone": (lambda node: node.images.clear(), "not here any more"),
     "its files are damaged": (damaged, "are damaged"),
