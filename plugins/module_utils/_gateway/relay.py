@@ -188,7 +188,7 @@ class Exchange(asyncio.Protocol):
         self.began_s = 0.0  # of its wait
         self.held = False  # it has waited
         self.place = False  # it has a place among those that wait
-        self.doubt = 0  # see :class:`Gate`
+        self.deaths = 0  # of engines while it was in their work: of those with company, the first two
         self.model = ""  # that it names, where several take each other's place
         self.told = ""  # the model that the keeper is told of for it
         self.paused = False
@@ -268,6 +268,11 @@ class Exchange(asyncio.Protocol):
     def probes(self) -> bool:
         """Of the cluster itself, which wants to know how it is now."""
         return self.client == PROBE.encode()
+
+    @property
+    def doubt(self) -> int:
+        """See :class:`Gate`. Once is chance: whoever was in the work of an engine that ended is sent again with all."""
+        return max(self.deaths - 1, 0)
 
     @property
     def holds(self) -> bool:
@@ -405,14 +410,14 @@ class Exchange(asyncio.Protocol):
             if how == BROKE:
                 self.relay.counts.broken += 1
                 raise RefusedError(502, ENDED, "engine_died")
-            if how == DIED:
-                self.doubt = max(self.doubt, 1)
-            if how == DIED and await gate.listens():
-                self.doubt += 1
-            else:
+            lives = how == DIED and await gate.listens()
+            if not lives:
                 gate.failed()
-                self.doubt += how == DIED and self.upstream.blamed
-            if self.doubt > SENT:
+            if lives or (how == DIED and self.upstream.blamed):
+                self.deaths = max(self.deaths, 1) + 1
+            elif how == DIED and self.deaths < 2:
+                self.deaths += 1
+            if self.deaths > SENT:
                 raise RefusedError(502, POISON, "engine_died", again=False)
             deadline = await self._waited(gate, deadline)
             self.relay.counts.sent_again += 1

@@ -7,8 +7,8 @@ say that it serves, or when its keeper lets it drain. It is back when the keeper
 answered one of those that wait: now and then one of them is sent to see. The engine itself is not asked otherwise.
 
 One that ends a connection and keeps its port open is not away: that concerns this one request.
-What an engine worked on when it ended may be why. So these are sent again behind all others and one at a time, and an
-end counts against one where nothing beside it is as likely.
+What an engine worked on each time when it ended twice may be why. So these are sent again behind all others and one at
+a time, and an end counts against one where nothing beside it is as likely.
 """
 
 from __future__ import annotations
@@ -69,8 +69,7 @@ class Held:
 class Gate:
     """In front of one engine. ``read``: the keeper's word; ``opens``: whether somebody listens at its port.
 
-    A request has a doubt: 0 where no engine has ended while it worked on it, else one more than how often it was that
-    alone."""
+    A request has a doubt: 0 where there is none that it is why the engine ends."""
 
     name: str
     read: Callable[[], Word]

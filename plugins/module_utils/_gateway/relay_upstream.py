@@ -74,9 +74,11 @@ class Asker(Protocol):
 
     head: Head | None
     body: bytes
-    doubt: int
     paused: bool
     transport: asyncio.Transport
+
+    @property
+    def doubt(self) -> int: ...
 
     @property
     def holds(self) -> bool: ...
