@@ -81,14 +81,13 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--key-file", default="")
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 8, 32])
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--timeout", type=float, default=120.0)
     parser.add_argument("--save", type=Path)
     parser.add_argument("--against", type=Path)
     options = parser.parse_args(argv)
     key = probe.read_key(options.key_file) if options.key_file else ""
     target = probe.Target(options.host, options.port, options.model, key)
     now = datetime.now(timezone.utc).isoformat()
-    asked = golden.ask(target, golden.Record("weights", "", f"port {options.port}", now), options.timeout)
+    asked = golden.ask(target, golden.Record("weights", "", f"port {options.port}", now))
     before = asked
     if options.against:
         before = document.load(golden.Record, json.loads(options.against.read_text(encoding="utf-8")))
@@ -99,7 +98,7 @@ def main(argv: list[str]) -> int:
         runs = []
         with Beside(target, batch - 1):
             for _run in range(options.runs):
-                record = golden.numbers(target, asked, options.timeout)
+                record = golden.numbers(target, asked)
                 runs.append((record, golden.distance([*before.plain, *before.chat], [*record.plain, *record.chat])))
         found = sorted({one.rule for record, _apart in runs for one in golden.compare(before, record)})
         means = [apart.mean for _record, apart in runs]

@@ -586,7 +586,7 @@ for name, body in (
     ("_plain", {"tokens": ["a"], "token_logprobs": [-0.5], "top_logprobs": [{"a": -0.5}]}),
     ("_chat", {"content": [{"token": "a", "logprob": -0.5, "top_logprobs": [{"token": "a", "logprob": -0.5}]}]}),
 ):
-    arguments = (TARGET, ["a"], 1.0) if name == "_plain" else (TARGET, 1.0)
+    arguments = (TARGET, ["a"]) if name == "_plain" else (TARGET,)
     said(
         f"_engine/golden:{name}",
         lambda text, name=name, arguments=arguments: answered(text, lambda: here(f"_engine/golden:{name}")(*arguments)),

@@ -42,6 +42,7 @@ PROMPTS = (
 )
 CHAT = "Which colour has the sky on a clear day? Answer in one word."
 TOKENS = 8  # of each answer
+TIMEOUT_S = 120.0  # of one
 TOP = 5
 TOPS = (TOP, 1)  # TensorRT-LLM gives one; vLLM no more than --max-logprobs
 RATE_TOKENS = 64
@@ -111,45 +112,45 @@ class Difference:
 # -- asking -----------------------------------------------------------------------------------------------------------
 
 
-def ask(target: Target, made: Record, timeout_s: float = 60.0, context: int = 0, kinds: bool = True) -> Record:
+def ask(target: Target, made: Record, context: int = 0, kinds: bool = True) -> Record:
     """Everything of one engine, filled into ``made``. What it does not offer is left out. ``context``: as smoke tests
     have it; ``kinds``: also a tool and JSON, which may take hundreds of tokens.
 
     Raises :class:`ProbeError` where it gives no token at all.
     """
-    rates = [probe.ask(target, Question(PROMPTS[0], RATE_TOKENS, timeout_s)).tokens_per_s for _ in range(RATES)]
-    found = smoke.run(target, context, timeout_s, kinds=("tool", "json")) if kinds else ()
+    rates = [probe.ask(target, Question(PROMPTS[0], RATE_TOKENS, TIMEOUT_S)).tokens_per_s for _ in range(RATES)]
+    found = smoke.run(target, context, TIMEOUT_S, kinds=("tool", "json")) if kinds else ()
     made = replace(made, tokens_per_s=max(rates), tried={one.kind: one.outcome for one in found})
-    return numbers(target, made, timeout_s)
+    return numbers(target, made)
 
 
-def numbers(target: Target, made: Record, timeout_s: float = 60.0) -> Record:
+def numbers(target: Target, made: Record) -> Record:
     """The log probabilities alone, which take seconds."""
-    plain = [said for prompt in PROMPTS for said in _plain(target, [prompt], timeout_s)]
-    together = _plain(target, PROMPTS, timeout_s)
+    plain = [said for prompt in PROMPTS for said in _plain(target, [prompt])]
+    together = _plain(target, PROMPTS)
     noise = distance(plain, together).mean if plain and together else 0.0
-    return replace(made, plain=tuple(plain), chat=tuple(_chat(target, timeout_s)), noise=round(noise, 4))
+    return replace(made, plain=tuple(plain), chat=tuple(_chat(target)), noise=round(noise, 4))
 
 
-def _plain(target: Target, prompts: Sequence[str], timeout_s: float) -> list[Said]:
+def _plain(target: Target, prompts: Sequence[str]) -> list[Said]:
     """Answers to texts that go through no template."""
     asked = list(prompts) if len(prompts) > 1 else prompts[0]
     bodies = [{"prompt": asked, "logprobs": count} for count in TOPS]
-    return _offered(target, api_paths.COMPLETIONS, bodies, timeout_s)
+    return _offered(target, api_paths.COMPLETIONS, bodies)
 
 
-def _chat(target: Target, timeout_s: float) -> list[Said]:
+def _chat(target: Target) -> list[Said]:
     messages = [{"role": "user", "content": CHAT}]
     bodies = [{"messages": messages, "logprobs": True, "top_logprobs": count} for count in TOPS]
-    return _offered(target, api_paths.PROBED["generate"], bodies, timeout_s)
+    return _offered(target, api_paths.PROBED["generate"], bodies)
 
 
-def _offered(target: Target, path: str, bodies: Sequence[Mapping[str, Any]], timeout_s: float) -> list[Said]:
+def _offered(target: Target, path: str, bodies: Sequence[Mapping[str, Any]]) -> list[Said]:
     """Of the first one that it takes; nothing where it takes none."""
     for body in bodies:
         asked = {"model": target.model, "max_tokens": TOKENS, "temperature": 0, **body}
         try:
-            return read(probe.exchange(target, path, asked, timeout_s, "completion")[0], target)
+            return read(probe.exchange(target, path, asked, TIMEOUT_S, "completion")[0], target)
         except ProbeError as exc:
             if exc.status not in smoke.REFUSED:
                 raise

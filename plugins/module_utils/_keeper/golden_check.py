@@ -19,18 +19,16 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.golden import Difference, Record
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store, stamp
 
-TIMEOUT_S = 120.0
 AGAIN_S = 300.0
 
 
 @dataclass(frozen=True)
 class Request:
     """``description``: file about the service. ``keep``: what is as good as before, or the first of its kind, is what
-    later ones are compared with. ``timeout``: of one answer, in seconds. ``kinds``: also a tool and JSON."""
+    later ones are compared with. ``kinds``: also a tool and JSON."""
 
     description: str
     keep: bool = False
-    timeout: float = TIMEOUT_S
     kinds: bool = True
 
 
@@ -41,7 +39,6 @@ class Compared:
     numbers: Flag = False
     words: Words = ""
     differences: tuple[Difference, ...] = ()
-    changed: Flag = False
     failed: Flag = False
     msg: Words = ""
 
@@ -54,17 +51,16 @@ def compare(request: Request, check: bool) -> Compared:
         return Compared(words="not asked in check mode")
     config = engine_json.read(request.description)
     if request.keep:
-        return last_good(config, request.timeout)
+        return last_good(config)
     store = Store(instance=config.instance)
-    return _compared(config, store, request.timeout, request.kinds, store.read().against)[0]
+    return _compared(config, store, request.kinds, store.read().against)[0]
 
 
-def last_good(config: Description, timeout_s: float = TIMEOUT_S) -> Compared:
+def last_good(config: Description) -> Compared:
     """What is as good as before is what later ones are compared with."""
     store = Store(instance=config.instance)
-    found, record = _compared(config, store, timeout_s)
+    found, record = _compared(config, store)
     if record and not found.differences:
-        found.changed = True
         store.keep_golden(record)
     return found
 
@@ -72,7 +68,6 @@ def last_good(config: Description, timeout_s: float = TIMEOUT_S) -> Compared:
 def _compared(
     config: Description,
     store: Store,
-    timeout_s: float,
     kinds: bool = True,
     against: Sequence[Difference] = (),
 ) -> tuple[Compared, Record | None]:
@@ -80,7 +75,7 @@ def _compared(
     if config.task != "generate":
         return NOT_ASKED, None
     for _turn in range(2):
-        record = ask(config, timeout_s, kinds)
+        record = ask(config, kinds)
         before = store.golden(record.weights)
         found = judge(before, record, against)
         rules = {one.rule for one in found.differences if one not in against}
@@ -131,11 +126,11 @@ def judge(before: Record | None, now: Record, against: Sequence[Difference] = ()
     return Compared(numbers, "" if found else words, tuple(found.values()), failed=bool(found), msg=said)
 
 
-def ask(config: Description, timeout_s: float = TIMEOUT_S, kinds: bool = True) -> Record:
+def ask(config: Description, kinds: bool = True) -> Record:
     target = probe.target_of(config)
     running = metrics.work(probe.metrics(target)).running
     made = Record(weights(config), config.pace, _by(config), stamp(time.time()), busy=bool(running))
-    return golden.ask(target, made, timeout_s, int(config.settings.get("context") or 0), kinds)
+    return golden.ask(target, made, int(config.settings.get("context") or 0), kinds)
 
 
 def weights(config: Description) -> str:
