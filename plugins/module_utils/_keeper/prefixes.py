@@ -105,7 +105,7 @@ def prepare(kept: Kept, machine: Machine) -> list[str]:
             kept.base,
             "Remove the directory, or set prefix_cache_gb: 0 for this service",
         ) from exc
-    return [*said, f"{total / GB:.1f} GB of computed prefixes in {files} files, of at most {kept.limit / GB:.0f} GB"]
+    return [*said, f"{total / GB:.1f} GB of computed prompts in {files} files, of at most {kept.limit / GB:.0f} GB"]
 
 
 def _remove_others(kept: Kept, base: str, same: bool) -> list[str]:

@@ -129,8 +129,8 @@ def _hole(engine: str, since: str, mended: str, names: str, what: str) -> Hazard
 
 
 def _not_kept(what: str, source: str = "", remedy: str = "", **more: Any) -> Hazard:
-    """Why computed prefixes are not kept on disk."""
-    when, place = {"kept_prefixes_gb": 1, **more.pop("when", {})}, "prefix_cache_gb"
+    """Why computed prompts are not kept on disk."""
+    when, place = {"prefix_cache_gb": 1, **more.pop("when", {})}, "prefix_cache_gb"
     return Hazard(what, remedy or "Set {prefix_cache_gb}: 0", source, ERROR, when=when, place=place, **more)
 
 

@@ -318,7 +318,7 @@ def facts_of(job: Job) -> dict[str, str | int]:
         "expert": str(parallel.expert).lower(),
         "attention": job.architecture.attention,
         "patches": len(job.recipe.patches),
-        "kept_prefixes_gb": job.settings.prefix_cache_gb,
+        "prefix_cache_gb": job.settings.prefix_cache_gb,
         "weights_gb": int(job.budget.weights / 1e9) if job.budget else 0,
         **{name: value for name, value in job.environment.items() if name.isupper()},
     }

@@ -213,7 +213,7 @@ class Engine(ABC):
     uncounted: Mapping[str, Uncounted] = {}
     closed: Mapping[str, frozenset[str]] = {}
     lora: Lora | None = None
-    # Options that have it keep no computed prefixes, or in another way than on disk, with a value that does not.
+    # Options that have it keep no computed prompts, or in another way than on disk, with a value that does not.
     prefixes_otherwise: Mapping[str, Any] = {}
     salted: tuple[str, ...] = ()  # paths whose requests may say with whom they share what was computed (cache_salt)
     left_in_memory = ""  # how names in /dev/shm begin that it leaves when it is killed, before that of the service

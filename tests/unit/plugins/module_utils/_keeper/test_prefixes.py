@@ -60,7 +60,7 @@ def test_a_restart_keeps_what_the_same_engine_has_computed(root):
     prefixes.prepare(kept(), node(root))
     mine = block(root, "aaa1", time.time())
     said = prefixes.prepare(kept(), node(root))
-    assert mine.exists() and said == ["0.0 GB of computed prefixes in 1 files, of at most 0 GB"]
+    assert mine.exists() and said == ["0.0 GB of computed prompts in 1 files, of at most 0 GB"]
     assert (root / BASE[1:] / "abc").stat().st_mode & 0o777 == 0o700
 
 
@@ -239,5 +239,5 @@ def test_the_program_is_ready_stays_and_ends_with_the_engine(tmp_path):
     )
     said = started.stdout.readline()
     started.send_signal(signal.SIGTERM)
-    assert (said, started.wait(20)) == ("0.0 GB of computed prefixes in 0 files, of at most 1 GB\n", 0)
+    assert (said, started.wait(20)) == ("0.0 GB of computed prompts in 0 files, of at most 1 GB\n", 0)
     assert json.loads((base / f"abc{prefixes.MARK}").read_text())["boot"] == prefixes.ENDED

@@ -28,8 +28,8 @@ SUPER = {
 LIGHT = {"engine": "vllm", "model": "nvidia/NVIDIA-Nemotron-3.5-Lightning-30B-A3B-NVFP4", "image": "vllm:26.10-py3"}
 TRTLLM = {"engine": "tensorrt-llm", "version": "1.2.1", "image": "release:1.2.1"}
 EXPERT = {"engine": "vllm", "expert": "true", "tensor": 2, "data": 2}
-KEPT = {"engine": "vllm", "version": "0.33.0", "label": "vLLM", "kept_prefixes_gb": 100}
-KEPT_BY_SGLANG = {**SGLANG, "label": "SGLang", "kept_prefixes_gb": 100}
+KEPT = {"engine": "vllm", "version": "0.33.0", "label": "vLLM", "prefix_cache_gb": 100}
+KEPT_BY_SGLANG = {**SGLANG, "label": "SGLang", "prefix_cache_gb": 100}
 # Number of the row, severity, what it fires for, and by what its neighbours differ.
 CASES = [
     ("MTP under", NOTE, {**MTP, **SYNC}, [{"version": "0.29.0"}, {"model": "x/Qwen3-8B"}, {"draft": "dflash"}]),
@@ -80,14 +80,14 @@ CASES = [
     ("memory of several machines", WARNING, {"engine": "vllm", "--kv-offloading-size": "12", "nodes": 2},
      [{"nodes": 1}, {"data": 2}, {"--kv-offloading-size": ""}]),
     ("written by the head alone", ERROR, {**KEPT, "tensor": 2},
-     [{"tensor": 1}, {"kept_prefixes_gb": 0}, KEPT_BY_SGLANG]),
+     [{"tensor": 1}, {"prefix_cache_gb": 0}, KEPT_BY_SGLANG]),
     ("written by the head alone", ERROR, {**KEPT, "pipeline": 2}, [{"pipeline": 1}]),
     ("since 0.32", ERROR, {**KEPT, "version": "0.31.0"}, [{"version": "0.32.0"}, {"version": "1.0"}, KEPT_BY_SGLANG]),
-    ("since 0.32", ERROR, {**KEPT, "version": ""}, [{"kept_prefixes_gb": 0}]),
+    ("since 0.32", ERROR, {**KEPT, "version": ""}, [{"prefix_cache_gb": 0}]),
     ("since 0.5.23", ERROR, {**KEPT_BY_SGLANG, "version": "0.5.19"},
      [{"version": "0.5.24"}, {"version": "0.6.0"}, KEPT]),
-    ("keeps nothing on disk", ERROR, {**TRTLLM, "kept_prefixes_gb": 1},
-     [KEPT, KEPT_BY_SGLANG, {"kept_prefixes_gb": 0}]),
+    ("keeps nothing on disk", ERROR, {**TRTLLM, "prefix_cache_gb": 1},
+     [KEPT, KEPT_BY_SGLANG, {"prefix_cache_gb": 0}]),
     ("refuses a CPU", ERROR, {**KEPT, "device": "cpu"}, [{"device": "gpu"}]),
     ("have alike (MLA)", ERROR, {**KEPT_BY_SGLANG, "attention": "mla", "nodes": 2},
      [{"nodes": 1}, {"attention": "gqa"}]),
