@@ -133,6 +133,12 @@ class Relay:
         found = Relayed(self.config.mark, held.now, held.now_bytes, held.total, held.gave_up, held.late, held.refused)
         return vars(replace(found, open=len(self.open), **vars(counts)))
 
+    async def lists(self) -> list[tuple[Served, Gate, list[Any] | Head | None]]:
+        """Of all engines, see :meth:`models_of`."""
+        gates = list(self.gates)
+        told = await asyncio.gather(*(self.models_of(one) for one, _gate in gates))
+        return [(one, gate, found) for (one, gate), found in zip(gates, told)]
+
     async def models_of(self, one: Served) -> list[Any] | Head | None:
         """The list of an engine's models; the head of another answer, None where there is none."""
         try:
@@ -287,22 +293,18 @@ class Exchange(asyncio.Protocol):
             if self.path == api_paths.MODELS:
                 await self._models()
                 return
-            one, gate = await self._chosen()
+            one, gate = await self._meant()
             if self.path in one.refusals:
                 raise RefusedError(404, one.refusals[self.path], "wrong_task", "model")
+            if self.path in one.salted:
+                await self.relay.turn()
+                self.body = http.salted(self.body, self.relay.config.salt, self.client)
             await self._carried(one, gate)
         except RefusedError as exc:
             await self._refuse(exc)
         except Exception as exc:  # one request does not end those of others
             self.relay.say(f"A request failed within the relay: {type(exc).__name__} ({exc})")
             await self._refuse(RefusedError(500, FAILED, "relay_failed"))
-
-    async def _chosen(self) -> tuple[Served, Gate]:
-        one, gate = await self._meant()
-        if self.path in one.salted:
-            await self.relay.turn()
-            self.body = http.salted(self.body, self.relay.config.salt, self.client)
-        return one, gate
 
     async def _meant(self) -> tuple[Served, Gate]:
         gates = self.relay.gates
@@ -322,69 +324,55 @@ class Exchange(asyncio.Protocol):
                 "invalid_json",
             ) from exc
         if not alone:
-            one, gate = await self._of(model)
+            names = ", ".join(known.model for known, _gate in gates)
+            if not model:
+                said = f"Several models are served here: name one in model. There are {names}."
+                raise RefusedError(400, said, "model_required", "model")
+            planned = next((found for found in gates if found[0].model == model), None)
+            one, gate = planned or await self._adapter(model, names)
         if one.named and model and not self.probes:
             self.model = model
         return one, gate
 
-    async def _of(self, model: str | None) -> tuple[Served, Gate]:
-        names = ", ".join(one.model for one, _gate in self.relay.gates)
-        if not model:
-            raise RefusedError(
-                400, f"Several models are served here: name one in model. There are {names}.", "model_required", "model"
-            )
-        for one, gate in self.relay.gates:
-            if one.model == model:
-                return one, gate
-        return await self._adapter(model, names)
-
     async def _adapter(self, model: str, names: str) -> tuple[Served, Gate]:
         """A name that is not in the plan may be an adapter's, which the engines list themselves."""
-        gates = self.relay.gates
-        told = await asyncio.gather(*(self.relay.models_of(one) for one, _gate in gates))
-        having = []
-        for (one, gate), found in zip(gates, told):
-            listed = found if isinstance(found, list) else self.relay.known.get(one.name, [])
-            if any(entry.get("id") == model for entry in listed):
-                having.append((one, gate))
+        told = await self.relay.lists()
+        having = [
+            (one, gate)
+            for one, gate, _found in told
+            if any(entry.get("id") == model for entry in self.relay.known.get(one.name, []))
+        ]
         if len(having) == 1:
             return having[0]
         if having:
             services = " and ".join(one.name for one, _gate in having)
-            raise RefusedError(
-                400,
-                f"The model `{model}` is one of {services}, so nobody knows which is meant. Whoever runs this cluster"
-                " can give one of them another name.",
-                "model_ambiguous",
-                "model",
+            said = (
+                f"{services} each have a model `{model}`, so nobody knows which is meant. Whoever runs this cluster can"
+                " give one of them another name."
             )
-        if not all(isinstance(found, list) for found in told):
+            raise RefusedError(400, said, "model_ambiguous", "model")
+        if not all(isinstance(found, list) for _one, _gate, found in told):
             raise unavailable()
-        raise RefusedError(
-            404,
-            f"The model `{model}` does not exist. GET /v1/models lists those that do: {names}.",
-            "model_not_found",
-            "model",
-        )
+        said = f"The model `{model}` does not exist. GET /v1/models lists those that do: {names}."
+        raise RefusedError(404, said, "model_not_found", "model")
 
     async def _models(self) -> None:
         """Of all engines. One that is away and comes back is listed as it was last."""
-        gates = self.relay.gates
-        told = await asyncio.gather(*(self.relay.models_of(one) for one, _gate in gates))
+        told = await self.relay.lists()
         listed: list[Any] = []
-        at_hand = self.relay.named.listed() if gates[0][0].named else []
+        at_hand = self.relay.named.listed() if told[0][0].named else []
         answered = bool(at_hand)
-        for (one, gate), found in zip(gates, told):
-            if isinstance(found, Head) and found.status == 401 and len(gates) == 1:
+        for one, gate, found in told:
+            if isinstance(found, Head) and found.status == 401 and len(told) == 1:
                 raise RefusedError(502, WRONG_KEY, "gateway_misconfigured")
             if isinstance(found, list):
                 listed += found
-                answered = True
             elif self.holds and not gate.gone and not at_hand:
-                listed += self.relay.known.get(one.name) or [
-                    {"id": one.model, "object": "model", "created": 0, "owned_by": "sparkmatrix"}
-                ]
-                answered = True
+                alone = {"id": one.model, "object": "model", "created": 0, "owned_by": "sparkmatrix"}
+                listed += self.relay.known.get(one.name) or [alone]
+            else:
+                continue
+            answered = True
         if not answered:
             raise unavailable()
         loaded = {entry.get("id"): entry for entry in listed}
