@@ -325,7 +325,7 @@ class Exchange(asyncio.Protocol):
             ) from exc
         if not alone:
             names = ", ".join(known.model for known, _gate in gates)
-            if not model:
+            if model is None:
                 said = f"Several models are served here: name one in model. There are {names}."
                 raise RefusedError(400, said, "model_required", "model")
             planned = next((found for found in gates if found[0].model == model), None)

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 
 PIECE = 16384  # bytes
 FIRST = 512  # of a piece with names that may be meant, each of which is looked at
-DEEP = 100
+DEEP = 500  # engines read somewhat more
 MOST = 2000  # texts beside those within lists and objects
 MAX_NAME = 4096  # bytes of a model's name
 KEY = len(r"\u006d\u006f\u0064\u0065\u006c") + 2  # bytes of "model" at most
@@ -34,7 +34,7 @@ async def model(body: bytes, turn: Callable[[], Awaitable[None]]) -> str | None:
     space = _SPACE.match(body)
     at = space.end() if space else 0
     if body[at : at + 1] != b"{":
-        return None
+        raise ValueError("it is no object of JSON")
     end = len(body.rstrip(b" \t\r\n")) - 1
     if body[end : end + 1] != b"}":
         raise ValueError("it does not end")
