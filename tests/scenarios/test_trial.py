@@ -45,7 +45,7 @@ BEGINS = f"""#!/bin/sh
 cp -f {MODELS}/tiny-llama/* {MODEL}
 grep -q SPARK_UPDATE /etc/sparkmatrix/engine.env || exit 0
 cp -f {WRONG}/files/* {MODEL} 2>/dev/null
-[ ! -e {WRONG}/cpu.max ] || cat {WRONG}/cpu.max >"/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)/cpu.max"
+exit 0
 """
 PREPARE = f"""
 import os, pathlib
@@ -56,7 +56,7 @@ for folder in (wrong, drop, pathlib.Path({MODEL!r})):
 begins.write_text({BEGINS!r})
 begins.chmod(0o755)
 os.system(str(begins))
-(drop / 'trial.conf').write_text(f'[Service]\\nCPUWeight=100\\nExecStartPre=+{{begins}}\\n')
+(drop / 'trial.conf').write_text(f'[Service]\\nExecStartPre=+{{begins}}\\n')
 os.system('systemctl daemon-reload')
 """
 # The same weights, moved along by a few rows.
@@ -70,7 +70,6 @@ TEMPLATE = """
 text = (right / 'chat_template.jinja').read_text()
 (wrong / 'chat_template.jinja').write_text('Be brief. ' + text)
 """
-SLOW = "(wrong.parent / 'cpu.max').write_text('40000 100000')"
 # The socket of the process that listens, shut down by another one: the process runs on.
 CLOSE = """
 import ctypes, os, re, socket, subprocess
@@ -81,20 +80,35 @@ if held < 0:
     raise OSError(ctypes.get_errno(), 'pidfd_getfd')
 socket.socket(fileno=held).shutdown(socket.SHUT_RDWR)
 """
-# Memory that belongs to the engine, from when the update begins to load: 90 MiB a second, 8 GiB at most.
-LEAK = """
-import os, subprocess, time
+# What is done to an update from when it begins to load.
+LOADS = """
+import contextlib, os, signal, subprocess, time
 def show(name):
     return subprocess.check_output(['systemctl', 'show', '-P', name, 'sparkmatrix-engine'], text=True).strip()
 before = show('InvocationID')
 while show('InvocationID') in ('', before) or show('ActiveState') != 'active':
     time.sleep(0.5)
-open(f"/sys/fs/cgroup{show('ControlGroup')}/cgroup.procs", 'w').write(str(os.getpid()))
+group = f"/sys/fs/cgroup{show('ControlGroup')}/cgroup.procs"
+"""
+# Memory that belongs to the engine: 90 MiB a second, 8 GiB at most.
+LEAK = f"""{LOADS}
+open(group, 'w').write(str(os.getpid()))
 held = []
 while True:
     if len(held) < 128:
         held.append(b'x' * (64 << 20))
     time.sleep(0.7)
+"""
+# Its processes have a third of the time, from when it listens; nodes of the lab have no quota of processors.
+SLOW = f"""{LOADS}
+while not subprocess.check_output(['ss', '-Hltn', 'sport = :8000']):
+    time.sleep(0.5)
+while os.path.exists(group):
+    for number, seconds in ((signal.SIGSTOP, 0.08), (signal.SIGCONT, 0.04)):
+        for process in open(group).read().split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(process), number)
+        time.sleep(seconds)
 """
 
 
@@ -149,8 +163,8 @@ def wrong(here: Cluster, hosts: Sequence[str] = (), text: str = "") -> None:
     begin = f"""
 import pathlib
 right, wrong = pathlib.Path('{MODELS}/tiny-llama'), pathlib.Path('{WRONG}/files')
-for file in (*wrong.iterdir(), wrong.parent / 'cpu.max'):
-    file.unlink(missing_ok=True)
+for file in wrong.iterdir():
+    file.unlink()
 """
     for host in here.launch.hosts:
         python(here, host, begin + (text if host in hosts else ""))
@@ -164,6 +178,12 @@ def is_back(here: Cluster) -> None:
             raise LabError(f"{host} has the files of the update")
     if here.status()["failures"]:
         raise LabError("it counts as a failure of what serves again")
+
+
+def beside(here: Cluster, host: str, text: str) -> None:
+    """A program that goes on by itself."""
+    here.node(host, "cat >/tmp/beside.py", data=text.encode())
+    here.node(host, "sudo setsid -f python3 /tmp/beside.py </dev/null >/tmp/beside.log 2>&1")
 
 
 def by_run(here: Cluster, hosts: Sequence[str], text: str, says: str, *more: str) -> dict[str, Any]:
@@ -231,10 +251,13 @@ def template(here: Cluster) -> dict[str, Any]:
 
 
 def slow(here: Cluster) -> dict[str, Any]:
-    """Less than half a processor for each rank. On processors nothing is said of speed, so the recipe names none."""
-    timed = ("-e", "engine_recipe=tiny-llama-timed")
+    """A third of the speed. On processors nothing is said of speed, so the recipe names none; and the run is to find
+    it, so the trial lasts."""
+    timed = ("-e", "engine_recipe=tiny-llama-timed", "-e", "engine_hang_seconds=300")
     here.site("trial-timed", "site.yml", *timed)
-    found = by_run(here, BOTH, SLOW, "tokens/s for one request", *timed)
+    here.serving()
+    beside(here, HEAD, SLOW)
+    found = by_run(here, [], "", "tokens/s for one request", *timed)
     here.site("trial-again", "site.yml")
     return found
 
@@ -292,11 +315,8 @@ def closes(here: Cluster) -> dict[str, Any]:
 def leaks(here: Cluster) -> dict[str, Any]:
     """It takes more and more memory, on the node that is not the head."""
 
-    def begin() -> None:
-        here.node(WORKER, "cat >/tmp/leak.py", data=LEAK.encode())
-        here.node(WORKER, "sudo setsid -f python3 /tmp/leak.py </dev/null >/tmp/leak.log 2>&1")
-
-    found = [by_keeper(here, "loses more all the time", begin, run=run, early=True) for run in (True, False)]
+    leak = functools.partial(beside, here, WORKER, LEAK)
+    found = [by_keeper(here, "loses more all the time", leak, run=run, early=True) for run in (True, False)]
     return {"returned": found}
 
 
