@@ -30,8 +30,7 @@ GO, LATE, NEVER = "go", "late", "never"  # why a wait ends: sent, after too long
 
 @dataclass
 class Held:
-    """All that wait, of all engines; half of the places are the most that one client has. ``seconds``: 0: nobody
-    does."""
+    """All that wait, of all engines; one client has half of the places, or one. ``seconds``: 0: nobody does."""
 
     seconds: float = 0.0
     requests: int = 0
@@ -48,7 +47,8 @@ class Held:
     def enter(self, size: int, client: bytes) -> bool:
         """Whether there was a place, which is had until an answer begins."""
         full = self.now >= self.requests or self.now_bytes + size > self.size
-        if full or self.of[client] >= self.requests // 2 or self.bytes_of[client] + size > self.size // 2:
+        half = self.of[client] >= self.requests // 2 or self.bytes_of[client] + size > self.size // 2
+        if full or (half and self.of[client]):
             self.refused += 1
             return False
         self._count(1, size, client)

@@ -611,7 +611,7 @@ def test_the_wait_is_bounded(
     asyncio.run(main())
 
 
-@pytest.mark.parametrize(("size", "places"), [(10, 3), (300_000, 1)])
+@pytest.mark.parametrize(("size", "places"), [(10, 3), (300_000, 1), (524_280, 1)])
 def test_one_client_has_half_of_the_places_at_most(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, places: int
 ) -> None:
