@@ -372,6 +372,17 @@ def test_a_model_that_clients_have_loaded_is_on_no_trial(cluster):
     assert cluster.answers == "two" and [entry.event for entry in cluster.state().history] == ["switch"]
 
 
+def test_models_that_clients_load_stay_in_their_place_among_what_was_good(cluster):
+    """The last one is what an update goes back to."""
+    cluster.configs = True
+    cluster.live(20)
+    for model in ("two", "one", "two", "one"):
+        cluster.asks = {model: (cluster.now, cluster.now + 30)}
+        cluster.live(60)
+        assert cluster.answers == model
+    assert cluster.state().tried == ("hash of one", "hash of two")
+
+
 def steps_of(tmp_path, broken=()):
     whole = Cluster(tmp_path / "whole")
     whole.broken = set(broken)
