@@ -211,7 +211,7 @@ class Upstream(asyncio.Protocol):
             if head.status >= 200:
                 break
         rest, self.buffer = self.buffer, b""
-        if head.status == 503 and self.exchange.holds and self.gate.read().phase != word.SERVING:
+        if head.status == 503 and self.exchange.holds and self.gate.read().phase not in (word.SERVING, ""):
             self._end(AWAY)
         elif head.status == 401:
             self._end(KEY)

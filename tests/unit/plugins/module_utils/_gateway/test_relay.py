@@ -280,6 +280,7 @@ PRELUDE = chunk('event: response.created\ndata: {"type": "response.created"}\n\n
 def test_what_has_had_no_token_is_sent_again(tmp_path: Path, fates: list[Any]) -> None:
     async def main() -> None:
         engine = await Engine(fails_first(*fates)).start()
+        word.tell("loading", root=str(tmp_path))
         async with house(tmp_path, served(engine)) as at:
             told = await at.ask()
             assert told.whole and told.body.endswith(b"[DONE]\n\n") and told.body.count(b"w0 ") == 1
@@ -566,12 +567,17 @@ def test_a_fault_of_the_relay_is_an_answer(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_503_of_an_engine_that_serves_is_its_answer(tmp_path: Path) -> None:
+@pytest.mark.parametrize("phase", [word.SERVING, ""])
+def test_503_is_an_answer_where_no_keeper_is_starting_the_engine(tmp_path: Path, phase: str) -> None:
+    """One that has too much to do says so; of an engine on another machine no keeper speaks here."""
+
     async def main() -> None:
         engine = await Engine(fails_first(*[answer({"error": "overloaded"}, "503 Service Unavailable")] * 3)).start()
-        word.tell(word.SERVING, root=str(tmp_path))
+        if phase:
+            word.tell(phase, root=str(tmp_path))
         async with house(tmp_path, served(engine)) as at:
             assert (await at.ask()).json == {"error": "overloaded"}
+            assert not at.said, "nobody else waits for it"
 
     asyncio.run(main())
 
