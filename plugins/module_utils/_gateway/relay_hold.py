@@ -3,8 +3,8 @@
 """Requests that wait while their engine is away: in number, time and memory bounded, and sent when it answers.
 
 An engine is away when it refuses or ends a connection before a byte of an answer, says 503 while a keeper is starting
-it, or when its keeper lets it drain. It is back when the keeper says so later than that, or when it has
-answered one of those that wait: now and then one of them is sent to see. The engine itself is not asked otherwise.
+it, or when its keeper lets it drain. It is back when the keeper says so later than that, or when it has answered one of
+those that wait: now and then one of them is sent to see. The engine itself is not asked otherwise.
 
 One that ends a connection and keeps its port open is not away: that concerns this one request.
 What an engine worked on each time when it ended twice may be why. So these are sent again behind all others and one at
