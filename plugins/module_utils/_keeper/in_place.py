@@ -121,6 +121,9 @@ class InPlace:
             return why
         if self.trial is None or trouble.kind not in trial.FAULTS:
             return ""
+        if self.parts.before() is None:  # the first one that there is: it is tried again when it serves again
+            self.trial = None
+            return ""
         problem = self.back()
         if problem:
             self.ends(problem)

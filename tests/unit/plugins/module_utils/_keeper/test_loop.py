@@ -1194,6 +1194,13 @@ def test_what_dies_goes_back_and_that_counts_as_no_failure(tried):
     assert (tried.parts.config, tried.store.read().failures) == ("old", 0)
 
 
+def test_a_fault_of_the_first_one_that_there_is_is_that_fault_and_nothing_else(tried):
+    tried.parts.before = lambda: None
+    tried.plan[100.0] = lambda: tried.head.units.update({ENGINE: "failed"})
+    tried.keep(until=100 + 2 * LONG)
+    assert tried.events == ["dead"] and tried.store.read().tried[-1] == "new"
+
+
 def test_a_node_that_is_gone_speaks_for_nobody(tried):
     tried.plan[100.0] = lambda: (set_to(tried, "answers", False)(), set_to(tried, "pings", False)())
     tried.plan[400.0] = lambda: (set_to(tried, "answers", True)(), set_to(tried, "pings", True)())
