@@ -144,7 +144,9 @@ class Clients:
         self, kind: type[BaseException] | None, exc: BaseException | None, _: TracebackType | None
     ) -> None:
         self.over = True
-        await asyncio.gather(*self.tasks)
+        for task in self.tasks if kind else ():  # whoever failed waits for nobody
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=kind is not None)
 
     async def _ask(self, number: int) -> None:
         count = 0
