@@ -169,14 +169,14 @@ class Node:
 
         Of a container the unit's own processes are only Compose's clients, the one that removes the container among
         them. So the container is killed, which may have requests that wait for a rank that is dead; they end with it.
+        One whose unit has ended may still run, where whatever ended it has killed that client, too.
         """
         left = [unit for unit in self.ranks.units if not self._stopped(unit)]
         for unit in reversed(left):
             self.machine.runner(["systemctl", "--no-block", "stop", "--", unit])
         left = self._wait(left, KILL_GRACE_S)
         if self.ranks.container:
-            if left:
-                self.machine.runner(["docker", "kill", "--", *map(_container, left)])
+            self.machine.runner(["docker", "kill", "--", *map(_container, self.ranks.units)])
             left = self._wait(left, CLIENT_S)
         for unit in left:
             self.machine.runner(["systemctl", "kill", "--signal=SIGKILL", "--", unit])

@@ -273,9 +273,9 @@ class Keeper:
 
     def stop_all(self, gentle: bool, only_seen: bool = False) -> str:
         """The head first: it ends its requests and tells its workers. A worker that waits for the head, or ignores
-        SIGTERM, is killed after a short grace."""
+        SIGTERM, is killed after a short grace; so is a container, which may have outlived its unit."""
         found = [member for member in self.members() if member.seen or not only_seen]
-        running = {member.host for member in found if not member.stopped}
+        running = {member.host for member in found if self.parts.containers or not member.stopped}
         nodes = [node for node in self.parts.nodes if node.host in running]
         if gentle and nodes and nodes[0] is self.parts.nodes[0]:
             problem = nodes[0].act("stop")
@@ -578,6 +578,7 @@ def make(config: Description, pulse: Pulse, machine: Machine) -> Keeper:
             loaded=lambda seconds, used, read: start_times.loaded(seconds, used, read, config, machine),
             budget=config.budget_bytes or _took(config),
             weights=config.weights_bytes,
+            containers=node.ranks.container,
         ),
     )
 

@@ -64,6 +64,7 @@ class Parts:
     loaded: Callable[[float, str | None, int], str] = lambda _seconds, _used, _read: ""
     budget: int = 0
     weights: int = 0  # bytes that a rank reads, as the plan knows
+    containers: bool = False  # that the ranks run in
     unit: str = "sparkmatrix-keeper"  # this keeper's own
     config: str = ""  # that runs; one that has not passed its trial yet is on trial
     before: Callable[[], Before | None] = lambda: None  # where this node could go back to it

@@ -267,6 +267,15 @@ def test_a_container_is_killed_and_its_clients_end_by_themselves(tmp_path, syste
     assert r.KILL_GRACE_S < systemd.now < r.KILL_GRACE_S + 1
 
 
+def test_a_container_that_has_outlived_its_unit_is_killed_too(tmp_path, systemd):
+    systemd.states[ENGINE] = systemd.states[RAY] = "failed"
+    systemd.node(tmp_path, container=True).kill()
+    assert systemd.calls == ["kill sparkmatrix-engine"]
+    systemd.calls.clear()
+    systemd.node(tmp_path).kill()
+    assert systemd.calls == []
+
+
 def test_clients_that_hang_are_killed_too(tmp_path, systemd):
     systemd.stubborn.add(ENGINE)
     systemd.stuck.add(ENGINE)

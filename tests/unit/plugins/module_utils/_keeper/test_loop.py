@@ -316,6 +316,16 @@ def test_a_port_that_is_taken_burns_no_start(cluster):
     assert (cluster.store.read().failures, cluster.phase, cluster.events) == (0, "serving", [])
 
 
+def test_containers_that_have_outlived_their_units_are_ended_before_a_start(cluster):
+    cluster.parts.containers = True
+    cluster.plan[20.0] = lambda: [
+        node.units.update(dict.fromkeys(node.units, "failed")) for node in cluster.parts.nodes
+    ]
+    cluster.keep()
+    assert {*cluster.did[-5:-3]} == {"kill spark1", "kill spark2"}
+    assert cluster.did[-3:] == ["ray spark1", "start spark2", "start spark1"]
+
+
 def test_a_key_that_cannot_be_read_is_said_and_no_hang(cluster):
     cluster.plan[20.0] = set_to(cluster, "unreadable", True)
     seen = []
