@@ -34,7 +34,13 @@ from relay_faults import CUT, NOTHING, WRONG, Answer, Clients, Way
 from test_staying_up import BACK_S, HEAD, LAUNCHES, WORKER, Cluster, Launch
 
 STREAMS = 32
-GATEWAY = {"gateway_listen": ["enP7s7"], "gateway_tls": "off", "gateway_requests_per_minute": 0}
+GATEWAY = {
+    "gateway_listen": ["enP7s7"],
+    "gateway_tls": "off",
+    "gateway_requests_per_minute": 0,
+    # What a worker of nginx had stays counted when it is killed (docs/gateway.md, Limits).
+    "gateway_concurrent_requests": 0,
+}
 STANDIN = {"STANDIN_MB": "0", "STANDIN_TOKEN_S": "0.05"}
 # All failures of the engine are ours here: the keeper neither waits after them nor gives up.
 PATIENT = """
