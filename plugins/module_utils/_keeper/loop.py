@@ -275,9 +275,10 @@ class Keeper:
         """The head first: it ends its requests and tells its workers. A worker that waits for the head, or ignores
         SIGTERM, is killed after a short grace; so is a container, which may have outlived its unit."""
         found = [member for member in self.members() if member.seen or not only_seen]
-        running = {member.host for member in found if self.parts.containers or not member.stopped}
-        nodes = [node for node in self.parts.nodes if node.host in running]
-        if gentle and nodes and nodes[0] is self.parts.nodes[0]:
+        running = {member.host for member in found if not member.stopped}
+        ended = {member.host for member in found if self.parts.containers or not member.stopped}
+        nodes = [node for node in self.parts.nodes if node.host in ended]
+        if gentle and nodes and nodes[0] is self.parts.nodes[0] and nodes[0].host in running:
             problem = nodes[0].act("stop")
             if problem:
                 return problem

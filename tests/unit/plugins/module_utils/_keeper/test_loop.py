@@ -317,13 +317,18 @@ def test_a_port_that_is_taken_burns_no_start(cluster):
 
 
 def test_containers_that_have_outlived_their_units_are_ended_before_a_start(cluster):
+    """Also before the first one of a keeper, which lets answers end."""
     cluster.parts.containers = True
-    cluster.plan[20.0] = lambda: [
-        node.units.update(dict.fromkeys(node.units, "failed")) for node in cluster.parts.nodes
-    ]
+
+    def die():
+        for node in cluster.parts.nodes:
+            node.units.update(dict.fromkeys(node.units, "failed"))
+
+    cluster.plan[20.0] = die
     cluster.keep()
-    assert {*cluster.did[-5:-3]} == {"kill spark1", "kill spark2"}
-    assert cluster.did[-3:] == ["ray spark1", "start spark2", "start spark1"]
+    for once in (cluster.did[:5], cluster.did[-5:]):
+        assert sorted(once[:2]) == ["kill spark1", "kill spark2"]
+        assert once[2:] == ["ray spark1", "start spark2", "start spark1"]
 
 
 def test_a_key_that_cannot_be_read_is_said_and_no_hang(cluster):
