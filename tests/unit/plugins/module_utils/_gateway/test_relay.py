@@ -10,6 +10,7 @@ import os
 import random
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -630,18 +631,22 @@ def test_one_client_has_half_of_the_places_at_most(
                 body = b'"' + b"x" * size + b'"'
                 return [asyncio.ensure_future(at.ask(body=body, X_Sparkmatrix_Client=name)) for _ in range(places + 2)]
 
+            async def settled(asked: Sequence[Any], refused: int, held: int) -> None:
+                for _look in range(1000):
+                    if sum(one.done() for one in asked) == refused and at.relay.held.now == held:
+                        return
+                    await asyncio.sleep(0.01)
+                pytest.fail(f"{sum(one.done() for one in asked)} refused, {at.relay.held.now} held")
+
             greedy = asks("greedy")
-            await asyncio.sleep(0.1)
-            assert sum(one.done() for one in greedy) == 2 and at.relay.held.now == places
+            await settled(greedy, 2, places)
             other = asks("other")
-            await asyncio.sleep(0.1)
-            assert sum(one.done() for one in other) == 2 and at.relay.held.now == 2 * places
+            await settled(other, 2, 2 * places)
             for one in greedy:
                 one.cancel()
-            await asyncio.sleep(0.05)
-            again = asks("greedy")
-            await asyncio.sleep(0.1)
-            assert sum(one.done() for one in again) == 2, "the places of those that left are free"
+            await settled((), 0, places)
+            again = asks("greedy")  # the places of those that left are free
+            await settled(again, 2, 2 * places)
             for one in [*other, *again]:
                 one.cancel()
 
