@@ -119,7 +119,7 @@ class Relay:
             read = functools.partial(word.read, word.path(one.service, self.root))
             self.gates.append((one, gate or Gate(one.name, read, functools.partial(opens, one), self.say)))
         for left in before.values():
-            left.release(hold.NEVER)
+            left.leave()
 
     async def turn(self) -> None:
         """One piece of one body for each turn of the event loop, however many are read."""

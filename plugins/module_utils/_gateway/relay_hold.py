@@ -81,6 +81,7 @@ class Gate:
     shut_at: float = 0.0
     waiting: dict[asyncio.Future[str], int] = field(default_factory=dict)  # the doubt of each, in their order
     working: dict[object, int] = field(default_factory=dict)  # the doubt of each that is sent and has no answer yet
+    left: bool = False  # another configuration has no such engine
     watcher: asyncio.Task[None] | None = None
     look: asyncio.Task[bool] | None = None
 
@@ -132,9 +133,14 @@ class Gate:
         await asyncio.sleep(LOOK_S)
         return await self.opens()
 
+    def leave(self) -> None:
+        """For those that wait, and for those that are at the engine still."""
+        self.left = True
+        self.release(NEVER)
+
     @property
     def gone(self) -> bool:
-        return self.read().phase in word.GONE
+        return self.left or self.read().phase in word.GONE
 
     @property
     def closed(self) -> bool:

@@ -198,4 +198,4 @@ def again(machine: Machine, instance: str, placed: str) -> None:
     """This process becomes the keeper of what is in place now, and the unit's as it then is. ``placed``: is for it."""
     found = (machine.read(f"{paths.UNITS}/{Names(instance).keeper}") or "").rpartition(f"{HASH_VARIABLE}=")[2].strip()
     environment = {**os.environ, HASH_VARIABLE: found, PLACED: placed}
-    os.execve(sys.executable, [sys.executable, "-IB", *sys.argv], environment)  # noqa: S606
+    os.execve(sys.executable, [sys.executable, "-IB", *sys.argv], environment)  # noqa: S606 -- this very program

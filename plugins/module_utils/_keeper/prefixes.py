@@ -36,7 +36,7 @@ POLL_S, SCAN_S = 3.0, 120.0  # how often the disk is asked what is free, and the
 WRITTEN_S = 60.0  # after which the kernel has written what was given to it
 MARK = ".of.json"  # behind a key: from what its files were computed, and since which boot of the machine
 BOOT, ENDED = "/proc/sys/kernel/random/boot_id", "ended"
-SHARED_MEMORY = "/dev/shm"  # noqa: S108
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 -- nothing is made there
 
 
 @dataclass(frozen=True)
