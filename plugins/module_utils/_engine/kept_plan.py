@@ -5,12 +5,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Count, Flag, WordOrEmpty, Words
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
@@ -97,6 +98,21 @@ def put(current: NodePlan, previous: NodePlan | None, root: str = "/", check_mod
             else:
                 _save(name, wanted, root)
     return bool(different)
+
+
+def drop_prefixes(plan: NodePlan, root: str = "/", check_mode: bool = False) -> bool:
+    """Remove what services have kept of prompts on disk that keep nothing any more: none of their engines runs with it
+    now. Their own directories stay, which containers have mounted.
+    """
+    kept, base = {service.prefixes.base for service in plan.all}, Path(root) / paths.PREFIXES.lstrip("/")
+    others = [own for own in base.glob("*") if f"{paths.PREFIXES}/{own.name}" not in kept and not own.is_symlink()]
+    there = [path for own in others for path in own.glob("*")]
+    for path in there if not check_mode else ():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    return bool(there)
 
 
 def forget(root: str = "/", check_mode: bool = False) -> bool:
@@ -192,9 +208,9 @@ Plan = Annotated[Optional[NodePlan], plan_or_none]
 
 @dataclass(frozen=True)
 class Request:
-    """``present`` makes ``plan`` the current one, another one that was current becomes the previous one; ``read`` says
-    what is kept; ``restored`` keeps exactly ``plan`` and ``previous``; ``absent`` forgets both, and what images have
-    said of themselves.
+    """``present`` makes ``plan`` the current one, another one that was current becomes the previous one, and prefixes
+    go that it does not keep; ``read`` says what is kept; ``restored`` keeps exactly ``plan`` and ``previous``;
+    ``absent`` forgets both, and what images have said of themselves.
 
     With ``read``, ``plan`` is what the current one is compared with, in place of the previous one. ``change`` refuses
     where this node could not serve another plan with a way back: an ``upgrade`` to ``plan``, or a ``rollback`` to the
@@ -233,7 +249,7 @@ def ensure(request: Request, check: bool) -> Told:
     if request.state == "restored":
         return Told(put(request.plan, request.previous, check_mode=check))
     plan = replace(request.plan, image_ids=request.images) if request.images else request.plan
-    changed = keep(replace(plan, took=_took(plan)), check_mode=check)
+    changed = any([keep(replace(plan, took=_took(plan)), check_mode=check), drop_prefixes(plan, check_mode=check)])
     if not check:
         before = read().previous
         at_hand.keep(plan, {before.identity} if before else ())

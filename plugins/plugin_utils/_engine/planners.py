@@ -57,8 +57,10 @@ def judge_images(options: Options) -> dict[str, Any]:
     wanted = {host: [image.name for image in plan.images] for host, plan in plans.items()}
     there = {host: [name for name in names if found[host].ids.get(name)] for host, names in wanted.items()}
     holders = [host for host, has in archives.items() if has]
-    given = [options["build"], *(entry.get("image_build") for entry in options["services"])]
-    recipes = {str(one) for one in (options["recipe"], *(entry.get("recipe") for entry in options["services"])) if one}
+    models = ({"recipe": one} if isinstance(one, str) else one for one in options["models"])
+    entries = [*options["services"], *models]
+    given = [options["build"], *(entry.get("image_build") for entry in entries)]
+    recipes = {str(one) for one in (options["recipe"], *(entry.get("recipe") for entry in entries)) if one}
     found_recipes = [engine_recipe.find(one, options["recipe_paths"])[0] for one in sorted(recipes)]
     builds = [*map(image_build.parse, given), *(one.own_build for one in found_recipes if one)]
     names = {name for own in wanted.values() for name in own}
@@ -165,6 +167,7 @@ PLANNERS = {
             "from_peers": {"type": "bool", "default": True},
             "build": {"type": "dict", "default": {}},
             "services": {"type": "list", "elements": "dict", "default": []},
+            "models": {"type": "list", "elements": "raw", "default": []},
             "recipe": {"type": "str", "default": ""},
             "recipe_paths": {"type": "list", "elements": "str", "default": []},
         },

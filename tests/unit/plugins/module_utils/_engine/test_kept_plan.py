@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import kept_plan as kept
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.kept_plan import Kept
@@ -13,6 +14,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
     Cluster,
     Environment,
     NodePlan,
+    Prefixes,
 )
 from engine_plans import PLAN
 from module_runner import run_call
@@ -63,6 +65,24 @@ def test_both_are_put_back(tmp_path):
     assert kept.read(root) == Kept(plan("b"), plan("a"))
     assert kept.put(plan("b"), None, root)
     assert kept.read(root) == Kept(plan("b"), None)
+
+
+def test_what_services_kept_of_prompts_goes_with_their_cache(tmp_path):
+    base, own = tmp_path / paths.PREFIXES[1:], Prefixes(f"{paths.PREFIXES}/chat", "key", 200)
+    chat, small = base / "chat/key/file", base / "small/key/file"
+    for file in (chat, small):
+        file.parent.mkdir(parents=True)
+        file.write_text("computed")
+    (base / "small/link").symlink_to(base / "chat")
+    (base / "elsewhere").symlink_to(base / "chat")
+    one = replace(PLAN.here[0], prefixes=own)
+    for plan_with_chat in (replace(PLAN, here=(one,)), replace(PLAN, at_hand=(one,))):  # also of a model at hand
+        assert kept.drop_prefixes(plan_with_chat, str(tmp_path), check_mode=True) is small.exists()
+        kept.drop_prefixes(plan_with_chat, str(tmp_path))
+        assert (chat.exists(), list((base / "small").iterdir())) == (True, [])
+    assert not kept.drop_prefixes(replace(PLAN, here=(one,)), str(tmp_path))
+    assert kept.drop_prefixes(PLAN, str(tmp_path))
+    assert list((base / "chat").iterdir()) == []
 
 
 def test_which_services_differ():
@@ -165,6 +185,7 @@ def test_what_is_refused(kind: str, there: Kept, planned: NodePlan | None, servi
 
 def test_the_call(monkeypatch, tmp_path):
     monkeypatch.setattr(kept, "DIRECTORY", str(tmp_path))
+    monkeypatch.setattr(paths, "PREFIXES", f"{tmp_path}/prefixes")
     served = serving(chat="a").as_dict()
     planned = replace(serving(code="a"), identity="b").as_dict()
     assert run_call("kept_plan", {"plan": served})[0]["changed"]

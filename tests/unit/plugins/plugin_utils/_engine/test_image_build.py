@@ -91,7 +91,11 @@ def test_one_node_is_given_the_dockerfile_and_never_another_file(dockerfile):
     plans = {host: replace(one, images=(Image(image),)).as_dict() for host, one in named.items()}
     seen = {host: {"ids": {}} for host in plans}
     gathered = {"plans": plans, "images": seen, "facts": dict.fromkeys(plans)}
-    for options in ({"build": given}, {"services": [{"name": "a"}, {"name": "b", "image_build": given}]}):
+    for options in (
+        {"build": given},
+        {"services": [{"name": "a"}, {"name": "b", "image_build": given}]},
+        {"models": ["qwen3-235b-a22b-gptq-int4", {"recipe": "qwen3-235b-a22b-gptq-int4", "image_build": given}]},
+    ):
         (only,) = plan("images", gathered, archive="", **options)["rounds"]
         assert only["offers"]["spark1"]["builds"] == {
             image: {"dockerfile": dockerfile.read_text(), "arguments": {"A": "1"}, "files": {}}
