@@ -187,12 +187,13 @@ class Exchange(asyncio.Protocol):
         self.relay = relay
         self.parts: list[bytes] = []
         self.size = 0  # of the parts
+        self.length = 0  # of the body
         self.head: Head | None = None
         self.body = b""
         self.task: asyncio.Task[None] | None = None
         self.upstream: Upstream | None = None
         self.began_s = 0.0  # of its wait
-        self.held = False  # it has waited
+        self.waited = False
         self.place = False  # it has a place among those that wait
         self.deaths = 0  # of engines while it was in their work: of those with company, the first two
         self.model = ""  # that it names, where several take each other's place
@@ -239,15 +240,14 @@ class Exchange(asyncio.Protocol):
                 return
             try:
                 self.head = http.request_head(text[:end])
-                length = self.head.length or 0
+                self.length = self.head.length or 0
                 if self.head.chunked:
                     raise ValueError("a request in chunks")
             except ValueError as exc:
                 self._begin(self._refuse(RefusedError(400, f"This is no request: {exc}.", "invalid_request")))
                 return
-            self.length = length
             self.parts, self.size = [text[end + len(http.END) :]], len(text) - end - len(http.END)
-            if length > self.relay.config.max_request_mib * 2**20:
+            if self.length > self.relay.config.max_request_mib * 2**20:
                 self._begin(self._refuse(RefusedError(413, "The request is too large.", "request_too_large")))
                 return
         if self.size >= self.length:
@@ -359,25 +359,25 @@ class Exchange(asyncio.Protocol):
     async def _models(self) -> None:
         """Of all engines. One that is away and comes back is listed as it was last."""
         told = await self.relay.lists()
-        listed: list[Any] = []
+        entries: list[Any] = []
         at_hand = self.relay.named.listed() if told[0][0].named else []
         answered = bool(at_hand)
         for one, gate, found in told:
             if isinstance(found, Head) and found.status == 401 and len(told) == 1:
                 raise RefusedError(502, WRONG_KEY, "gateway_misconfigured")
             if isinstance(found, list):
-                listed += found
+                entries += found
             elif self.holds and not gate.gone and not at_hand:
                 alone = {"id": one.model, "object": "model", "created": 0, "owned_by": "sparkmatrix"}
-                listed += self.relay.known.get(one.name) or [alone]
+                entries += self.relay.known.get(one.name) or [alone]
             else:
                 continue
             answered = True
         if not answered:
             raise unavailable()
-        loaded = {entry.get("id"): entry for entry in listed}
-        listed = [{**entry, **loaded.pop(entry["id"], {})} for entry in at_hand] + list(loaded.values())
-        self.says(200, json.dumps({"object": "list", "data": listed}))
+        loaded = {entry.get("id"): entry for entry in entries}
+        entries = [{**entry, **loaded.pop(entry["id"], {})} for entry in at_hand] + list(loaded.values())
+        self.says(200, json.dumps({"object": "list", "data": entries}))
 
     # -- there and back
 
@@ -424,11 +424,11 @@ class Exchange(asyncio.Protocol):
     def _enter(self, deadline: float) -> float:
         """A place among those that wait, until when."""
         held = self.relay.held
-        if self.held:
+        if self.waited:
             return deadline
         if not held.enter(len(self.body), self.client):
             raise unavailable()
-        self.held = self.place = True
+        self.waited = self.place = True
         self.began_s = time.monotonic()
         return self.began_s + held.seconds
 
@@ -453,8 +453,8 @@ class Exchange(asyncio.Protocol):
             if gate.gone:
                 raise unavailable()
             left = min(deadline - time.monotonic(), self.relay.held.seconds) if self.holds else 0.0
-            if left <= (0.0 if self.held else told.seconds or 0.0):
-                self.relay.held.late += self.held
+            if left <= (0.0 if self.waited else told.seconds or 0.0):
+                self.relay.held.late += self.waited
                 when = f"in {told.seconds:.0f} s" if told.seconds else "later"
                 raise RefusedError(503, f"This model is not loaded. Ask again {when}.", "model_not_loaded", "model")
             deadline = self._enter(deadline)
@@ -489,7 +489,7 @@ class Exchange(asyncio.Protocol):
 
     def begins(self, head: Head, payload: bytes, *framing: tuple[bytes, bytes]) -> None:
         """Both in one write: a head alone would be an answer to nginx, which then never sends the request anew."""
-        own = ((HELD.encode(), b"%.1f" % (time.monotonic() - self.began_s)),) if self.held else ()
+        own = ((HELD.encode(), b"%.1f" % (time.monotonic() - self.began_s)),) if self.waited else ()
         self._leave()
         self.body = b""  # never again
         first = b"HTTP/1.1 %d %b" % (head.status, head.reason or b"-")

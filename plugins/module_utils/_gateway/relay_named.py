@@ -80,6 +80,6 @@ class Named:
         reader, writer = await asyncio.open_unix_connection(self.socket)
         try:
             writer.write(json.dumps({"model": model}).encode() + b"\n")
-            await reader.readline()
+            await reader.read()  # it has been read
         finally:
             writer.close()

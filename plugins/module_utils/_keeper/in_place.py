@@ -8,21 +8,27 @@ once more.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import at_hand, kept_plan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.golden import Difference
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.switch import CHECK, PLACE, Wanted
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import by_name, trial
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.by_name import Models
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import Verdict, View
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.parts import Parts, Reach
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Before, State
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import HASH_VARIABLE
 
+PLACED = "SPARKMATRIX_PLACED"
 AGAIN_S = 60.0  # until nodes are asked again, after one has not said whether it could serve
 
 
@@ -207,3 +213,10 @@ class InPlace:
         """What has not passed is tried again when it is started again, and is nothing to go back to."""
         self.trial = None
         self.note(trial.EVENT, how)
+
+
+def again(machine: Machine, instance: str, placed: str) -> None:
+    """This process becomes the keeper of what is in place now, and the unit's as it then is. ``placed``: is for it."""
+    found = (machine.read(f"{paths.UNITS}/{Names(instance).keeper}") or "").rpartition(f"{HASH_VARIABLE}=")[2].strip()
+    environment = {**os.environ, HASH_VARIABLE: found, PLACED: placed}
+    os.execve(sys.executable, [sys.executable, "-IB", *sys.argv], environment)  # noqa: S606 -- this very program

@@ -40,7 +40,6 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import
     golden_check,
     in_place,
     missing_ranks,
-    model_socket,
     progress,
     start_times,
 )
@@ -546,7 +545,7 @@ def make(config: Description, pulse: Pulse, machine: Machine) -> Keeper:
     def again(placed: str) -> None:
         for other in others:
             other.leave()
-        model_socket.again(machine, config.instance, placed)
+        in_place.again(machine, config.instance, placed)
 
     return Keeper(
         settings,
@@ -564,7 +563,7 @@ def make(config: Description, pulse: Pulse, machine: Machine) -> Keeper:
             store=store,
             socket=opened,
             again=again,
-            placed=os.environ.pop(model_socket.PLACED, ""),
+            placed=os.environ.pop(in_place.PLACED, ""),
             unit=Names(config.instance).keeper.partition(".")[0],
             boot=engine_rank.boot_id(machine),
             sleep=lambda seconds: _sleep(seconds, pulse),

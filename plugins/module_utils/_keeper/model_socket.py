@@ -2,9 +2,8 @@
 
 """Where a model that clients ask for is named to the keeper, by the relay, and what all are told of models.
 
-One question per connection, ``{"model": NAME}`` and a newline, and one answer, ``{"state": …, "seconds": …}``: every
-second for as long as requests for a model are there, also for the one that is loaded. What ``GET /v1/models``
-answers is a file, written when it changes.
+One line per connection, ``{"model": NAME}``, and no answer: every second for as long as requests for a model are there,
+also for the one that is loaded. What ``GET /v1/models`` answers is a file, written when it changes.
 """
 
 from __future__ import annotations
@@ -15,28 +14,24 @@ import json
 import os
 import socket
 import struct
-import sys
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, paths
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Word
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, publish
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import at_hand, word
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.word import Shown
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import by_name
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.by_name import Asked, Models
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import HASH_VARIABLE
 
 GROUP = "sparkmatrix-relay"  # who may ask, beside root
 MAX_BYTES = 512  # of a question
 PATIENCE_S = 1.0  # for one
 LOOK_S = 5.0  # between two looks for the group, while nobody asks
-PLACED = "SPARKMATRIX_PLACED"
 _CREDENTIALS = struct.Struct("3i")  # process, user and group: unix(7), SO_PEERCRED
 
 
@@ -107,10 +102,6 @@ class ModelSocket:
 
     # -- told to everybody
 
-    @property
-    def file(self) -> str:
-        return word.told("json", self.instance)
-
     def tell(self) -> None:
         """The answer to ``GET /v1/models``; ``state`` and ``seconds`` are beside what such a list has. It stays when
         the keeper ends: without one nobody switches, so who waits for another model waits for the next keeper."""
@@ -122,23 +113,22 @@ class ModelSocket:
         if text == self.written or not self.model:
             return
         with contextlib.suppress(OSError):
-            publish(self.machine.real(self.file), text)
+            publish(word.told("json", self.instance, self.machine.root), text)
             self.written = text
 
     # -- the socket
 
     @property
     def place(self) -> str:
-        return word.told("sock", self.instance)
+        return word.told("sock", self.instance, self.machine.root)
 
     def begin(self) -> None:
         self.look()  # nobody is told of a model that is at hand that it is unknown
-        place = self.machine.real(self.place)
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(place)
+            os.unlink(self.place)
         listening = socket.socket(socket.AF_UNIX)
-        listening.bind(place)
-        os.chmod(place, 0o600)  # until it listens nobody connects
+        listening.bind(self.place)
+        os.chmod(self.place, 0o600)  # until it listens nobody connects
         listening.listen(64)
         listening.settimeout(LOOK_S)
         self._let_in()
@@ -147,15 +137,15 @@ class ModelSocket:
     def _let_in(self) -> None:
         """The relay's group, which may be made after the socket, and anew."""
         with contextlib.suppress(KeyError, OSError):
-            group, place, before = grp.getgrnam(GROUP).gr_gid, self.machine.real(self.place), os.getegid()
-            if os.stat(place).st_gid == group:
+            group, before = grp.getgrnam(GROUP).gr_gid, os.getegid()
+            if os.stat(self.place).st_gid == group:
                 return
             os.setegid(group)  # a keeper may give files to no other group than its own
             try:
-                os.chown(place, -1, group)
+                os.chown(self.place, -1, group)
             finally:
                 os.setegid(before)
-            os.chmod(place, 0o660)
+            os.chmod(self.place, 0o660)
 
     def _serve(self, listening: socket.socket) -> None:
         while True:
@@ -175,14 +165,8 @@ class ModelSocket:
             if not part:
                 return
             line += part
-        try:
-            model = question(line).model
-        except SparkError as exc:
-            connection.sendall(json.dumps({"error": exc.found}).encode() + b"\n")
-            return
-        self.ask_for(model)
-        found = self.shown(model)
-        connection.sendall(json.dumps({"state": found.state, "seconds": found.seconds}).encode() + b"\n")
+        with contextlib.suppress(SparkError):
+            self.ask_for(question(line).model)
 
 
 def allowed(connection: socket.socket) -> bool:
@@ -192,10 +176,3 @@ def allowed(connection: socket.socket) -> bool:
         return user == 0 or bool(group == grp.getgrnam(GROUP).gr_gid)
     except KeyError:
         return False
-
-
-def again(machine: Machine, instance: str, placed: str) -> None:
-    """This process becomes the keeper of what is in place now, and the unit's as it then is. ``placed``: is for it."""
-    found = (machine.read(f"{paths.UNITS}/{Names(instance).keeper}") or "").rpartition(f"{HASH_VARIABLE}=")[2].strip()
-    environment = {**os.environ, HASH_VARIABLE: found, PLACED: placed}
-    os.execve(sys.executable, [sys.executable, "-IB", *sys.argv], environment)  # noqa: S606 -- this very program

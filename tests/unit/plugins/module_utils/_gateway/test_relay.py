@@ -583,6 +583,14 @@ def test_503_is_an_answer_where_no_keeper_is_starting_the_engine(tmp_path: Path,
     asyncio.run(main())
 
 
+async def settled(relay: r.Relay, asked: Sequence[Any], over: int, held: int) -> None:
+    for _look in range(1000):
+        if sum(one.done() for one in asked) == over and (relay.held.now, len(relay.open)) == (held, held):
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail(f"{sum(one.done() for one in asked)} are over, {relay.held.now} held, {len(relay.open)} open")
+
+
 @pytest.mark.parametrize(
     ("settings", "waiting", "code"),
     [({"hold_s": 0}, 0, 503), ({"hold_mib": 1}, 2, 503), ({}, 3, 0)],
@@ -597,7 +605,7 @@ def test_the_wait_is_bounded(
         async with house(tmp_path, served(engine), **settings) as at:
             content = b'"' + b"x" * 500_000 + b'"'
             asked = [asyncio.ensure_future(at.ask(body=content, X_Sparkmatrix_Client=name)) for name in "abcd"]
-            await asyncio.sleep(0.15)
+            await settled(at.relay, asked, 4 - waiting, waiting)
             refused = [one.result() for one in asked if one.done()]
             assert len(refused) == 4 - waiting and all(one.code == "engine_unavailable" for one in refused)
             assert all(one.fields["retry-after"] == "30" for one in refused)
@@ -606,9 +614,9 @@ def test_the_wait_is_bounded(
             assert (await at.ask(**PROBES)).status == 503  # at once
             for one in asked:
                 one.cancel()
-            await asyncio.sleep(0.05)
+            await settled(at.relay, asked, 4, 0)
             found = at.relay.status()
-            assert (found["held"], found["held_bytes"], found["gave_up"], found["open"]) == (0, 0, waiting, 0)
+            assert (found["held_bytes"], found["gave_up"]) == (0, waiting)
             if waiting:  # their places are free
                 again = asyncio.ensure_future(at.ask())
                 await asyncio.sleep(0.1)
@@ -631,22 +639,15 @@ def test_one_client_has_half_of_the_places_at_most(
                 body = b'"' + b"x" * size + b'"'
                 return [asyncio.ensure_future(at.ask(body=body, X_Sparkmatrix_Client=name)) for _ in range(places + 2)]
 
-            async def settled(asked: Sequence[Any], refused: int, held: int) -> None:
-                for _look in range(1000):
-                    if sum(one.done() for one in asked) == refused and at.relay.held.now == held:
-                        return
-                    await asyncio.sleep(0.01)
-                pytest.fail(f"{sum(one.done() for one in asked)} refused, {at.relay.held.now} held")
-
             greedy = asks("greedy")
-            await settled(greedy, 2, places)
+            await settled(at.relay, greedy, 2, places)
             other = asks("other")
-            await settled(other, 2, 2 * places)
+            await settled(at.relay, other, 2, 2 * places)
             for one in greedy:
                 one.cancel()
-            await settled((), 0, places)
+            await settled(at.relay, (), 0, places)
             again = asks("greedy")  # the places of those that left are free
-            await settled(again, 2, 2 * places)
+            await settled(at.relay, again, 2, 2 * places)
             for one in [*other, *again]:
                 one.cancel()
 

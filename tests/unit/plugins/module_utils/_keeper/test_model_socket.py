@@ -7,8 +7,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
-import sys
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -65,17 +63,23 @@ def test_over_the_socket(here, tmp_path):
     here.look = lambda: here.__dict__.update(plans=known)
     here.begin()
     place = str(tmp_path / "run/sparkmatrix/models.sock")
-    assert json.loads(ask(place, b'{"model": "one"}\n')) == {"state": "serving", "seconds": 0.0}
-    assert json.loads(ask(place, b'{"model": "two"}\n')) == {"state": "queued", "seconds": 50.0}
-    assert json.loads(ask(place, b'{"model": "three"}\n')) == {"state": "broken", "seconds": None}
-    assert json.loads(ask(place, b'{"model": "four"}\n')) == {"state": "unknown", "seconds": None}
-    assert "no question" in json.loads(ask(place, b"x\n"))["error"]
+    for model in ("one", "two", "three", "four"):
+        assert ask(place, b'{"model": "%s"}\n' % model.encode()) == ""
+    assert [here.shown(model).state for model in ("one", "two", "three", "four")] == [
+        "serving",
+        "queued",
+        "broken",
+        "unknown",
+    ]
+    assert ask(place, b"x\n") == ""
     with pytest.raises(ConnectionError):  # too long to be read
         ask(place, b"x" * 5000)
     assert set(here.asked) == {"one", "two", "three"}
     with socket.socket(socket.AF_UNIX) as silent:  # whoever says nothing keeps nobody waiting for long
         silent.connect(place)
-        assert json.loads(ask(place, b'{"model": "one"}\n'))["state"] == "serving"
+        here.asked = {}
+        ask(place, b'{"model": "one"}\n')
+        assert set(here.asked) == {"one"}
 
 
 def test_who_may_ask_is_told_by_the_kernel(monkeypatch):
@@ -174,29 +178,3 @@ def test_without_models_by_name_there_is_one(here):
     here.plans = {}
     assert here.look() == {"one": ""}
     assert here.shown("one").state == by_name.SERVING
-
-
-PROGRAM = """
-import os, sys
-sys.path.insert(0, {path!r})
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import model_socket
-if os.environ.get("SPARKMATRIX_CONFIG_HASH") == "old":
-    model_socket.again(Machine({root!r}), "", "what is in place")
-print(os.getpid() == int(os.environ["PARENT"]) or os.environ["SPARKMATRIX_CONFIG_HASH"], sys.argv[1:],
-      os.environ[model_socket.PLACED])
-"""
-
-
-def test_it_becomes_the_keeper_of_the_other_model(tmp_path):
-    """The same process, so systemd sees no end; and a run sees with which configuration it goes on."""
-    unit = tmp_path / "etc/systemd/system/sparkmatrix-keeper.service"
-    unit.parent.mkdir(parents=True)
-    unit.write_text("[Service]\nEnvironment=SPARKMATRIX_CONFIG_HASH=new\n")
-    root = model_socket.__file__.partition("/ansible_collections/")[0]
-    program = tmp_path / "keeper.py"
-    program.write_text(PROGRAM.format(path=root, root=str(tmp_path)))
-    environment = {**os.environ, "SPARKMATRIX_CONFIG_HASH": "old", "PARENT": "0"}
-    words = [sys.executable, str(program), "keep", "--config", "x"]
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == "new ['keep', '--config', 'x'] what is in place", done.stderr

@@ -5,6 +5,9 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import TIMED_OUT, Completed
@@ -15,7 +18,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import ProbeError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import Report, UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.switch import wanted
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import by_name, loop, peers
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import by_name, in_place, loop, peers
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.model_socket import ModelSocket
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.prober import Prober
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store
@@ -460,3 +463,29 @@ def test_whatever_is_killed_and_asked_for_a_whole_model_answers_in_the_end(tmp_p
     assert not cluster.mixed
     state = cluster.state()
     assert (state.phase, state.models.loaded, state.models.going) == ("serving", cluster.answers, "")
+
+
+PROGRAM = """
+import os, sys
+sys.path.insert(0, {path!r})
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import in_place
+if os.environ.get("SPARKMATRIX_CONFIG_HASH") == "old":
+    in_place.again(Machine({root!r}), "", "what is in place")
+print(os.getpid() == int(os.environ["PARENT"]) or os.environ["SPARKMATRIX_CONFIG_HASH"], sys.argv[1:],
+      os.environ[in_place.PLACED])
+"""
+
+
+def test_it_becomes_the_keeper_of_the_other_model(tmp_path):
+    """The same process, so systemd sees no end; and a run sees with which configuration it goes on."""
+    unit = tmp_path / "etc/systemd/system/sparkmatrix-keeper.service"
+    unit.parent.mkdir(parents=True)
+    unit.write_text("[Service]\nEnvironment=SPARKMATRIX_CONFIG_HASH=new\n")
+    root = in_place.__file__.partition("/ansible_collections/")[0]
+    program = tmp_path / "keeper.py"
+    program.write_text(PROGRAM.format(path=root, root=str(tmp_path)))
+    environment = {**os.environ, "SPARKMATRIX_CONFIG_HASH": "old", "PARENT": "0"}
+    words = [sys.executable, str(program), "keep", "--config", "x"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "new ['keep', '--config', 'x'] what is in place", done.stderr
