@@ -266,7 +266,13 @@ Here = TypeVar("Here", bound=Lab)
 
 
 def step_options(parser: argparse.ArgumentParser, steps: Iterable[str]) -> None:
-    parser.add_argument("--only", default="", metavar="STEP[,STEP]", help=", ".join(steps))
+    def known(text: str) -> list[str]:
+        names = text.split(",")
+        if unknown := set(names) - set(steps):
+            raise argparse.ArgumentTypeError(f"no such step: {', '.join(sorted(unknown))}")
+        return names
+
+    parser.add_argument("--only", type=known, metavar="STEP[,STEP]", help=", ".join(steps))
     parser.add_argument("--beside", default="", metavar="ID", help="a lab of this id beside another")
     parser.add_argument("--keep", action="store_true", help="use the lab that is up, and leave it")
 
@@ -281,7 +287,7 @@ def run_steps(
         if not chosen.keep:
             build()
             here.boot()
-        for name in chosen.only.split(",") if chosen.only else steps:
+        for name in chosen.only or steps:
             say(f"-- {name}: {steps[name].__doc__}")
             results[name] = steps[name](here)
             say(f"   {json.dumps(results[name])}")
