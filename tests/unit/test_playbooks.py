@@ -112,6 +112,7 @@ def test_started_in_another_folder_it_works_and_says_what_is_not_read(tmp_path):
 @pytest.mark.parametrize("name", INVENTORIES)
 def test_every_inventory_loads(name):
     loader = DataLoader()
+    loader.set_basedir(str(ROOT))  # else what is found in one working directory is looked for in all
     loaded = InventoryManager(loader, sources=[str(ROOT / "inventories" / name)])
     hosts = loaded.get_hosts("sparks")
     assert len(hosts) == int(re.match(r"\d+", name)[0])
