@@ -26,12 +26,13 @@ PROBE_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True)
 class Request:
-    """``description``: file that the role engine has written about the service."""
+    """``description``: file that the role engine has written about the service; ``model``: of its plan."""
 
     description: str
     generator: Generator
     point: Point
     service: str = ""
+    model: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def measure(request: Request, check: bool) -> Served:
 
 
 def _asked(request: Request) -> tuple[probe.Target, int | None]:
-    status.check(request.service)
+    status.check(request.service, model=request.model)
     target = probe.target_of(probe.read_config(request.description))
     others = surroundings.others(lambda: probe.metrics(target))
     # Also who listens there is looked at: a stranger gets no key.

@@ -175,10 +175,15 @@ def text(found: Served) -> str:
     return "\n".join(lines)
 
 
-def check(instance: str, look: Callable[..., Served] = collect) -> None:
-    """Raise :class:`SparkError` at once where the keeper knows that nobody answers: nobody has to be waited for."""
+def check(instance: str, look: Callable[..., Served] = collect, model: str = "") -> None:
+    """Raise :class:`SparkError` at once where the keeper knows that nobody answers: nobody has to be waited for.
+    ``model``: of the plan, for whoever judges by it."""
     unit = Names(instance).keeper
     found = look(Store(instance=instance), Machine(), unit=unit)
+    loaded = found.models.loaded
+    if found.serving and model and loaded not in ("", model):
+        told = f"{loaded} is loaded, since a client has asked for it, and this compares with the plan of {model}"
+        raise SparkError(told, unit, f"Ask for {model}, or run site.yml, and then this again")
     if found.serving or found.answers:
         return
     first, again = _verdict(found)

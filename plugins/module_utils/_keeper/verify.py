@@ -85,6 +85,7 @@ def _question(request: Request, head: Head) -> wait.Request:
     talks = parallel.tensor * parallel.pipeline > 1 or parallel.expert
     return wait.Request(
         description=head.description,
+        model=head.model,
         prompt=PROMPT,
         max_tokens=request.max_tokens,
         check_keeper=True,

@@ -61,7 +61,8 @@ class Request:
     ``task``. With ``ready_timeout`` the engine may still be starting; the wait ends when ``unit`` dies, that of the
     service where none is named, or, with ``keeper``, when its keeper counts a failure.
 
-    ``check_keeper``: ask the keeper first, and fail at once where it is stopped, has given up or starts.
+    ``check_keeper``: ask the keeper first, and fail at once where it is stopped, has given up, starts, or has loaded
+    another model than ``model``.
     ``check_access``: a wrong key has to be refused. ``check_rdma``: say what RDMA has moved meanwhile, and warn where
     it is nothing. ``expected``: tokens/s of the plan, least and most; the answer is kept as what was verified last.
     ``part`` and ``before``: after so many seconds :class:`Answered` has ``waiting``, and the next call goes on.
@@ -185,7 +186,7 @@ def _waited(request: Request) -> Answer | Part:
             before=request.before,
         )
     if request.check_keeper:
-        status.check(request.instance)
+        status.check(request.instance, model=request.model)
     return probe.wait_ready(lambda: request.target, request.question, request.watched, timeout, Machine())
 
 

@@ -127,6 +127,7 @@ def arguments(plan: ServicePlan, settings: Settings, user: str) -> dict[str, Any
     return {
         "description": plan.names.description,
         "service": plan.instance,
+        "model": engine.served_model_name,
         "generator": {
             "python": "python3" if plan.contained or settings.path else f"{plan.venv.path}/bin/python",
             "container": plan.names.project if inside else "",

@@ -29,7 +29,7 @@ def bench(tmp_path, monkeypatch):
         return Outcome((REPETITION,))
 
     monkeypatch.setattr(serving.generator, "measure", measure)
-    monkeypatch.setattr(serving.status, "check", lambda _service: None)
+    monkeypatch.setattr(serving.status, "check", lambda _service, model: None)
 
     def run(port, check=False, **options):
         described = {"host": "127.0.0.1", "port": port, "model": MODEL, "key_file": str(key_file)}
@@ -64,7 +64,7 @@ def test_nothing_is_loaded_where_nobody_answers(bench, monkeypatch):
     result, failed, started = bench(port)
     assert not failed and "nothing listens there" in result["silent"] and not started
 
-    def stopped(_service):
+    def stopped(_service, model):
         raise SparkError("Stopped by stop.yml", "sparkmatrix-keeper.service", "Start it")
 
     monkeypatch.setattr(serving.status, "check", stopped)

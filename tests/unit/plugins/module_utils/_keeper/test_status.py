@@ -13,6 +13,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.names import Names
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import status
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.by_name import Models
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse import Sign
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Entry, Stop, Store
 
@@ -202,6 +203,24 @@ def test_verify_asks_the_keeper_first(head: Head, state: Mapping[str, Any], unit
     with pytest.raises(SparkError) as refused:
         status.check("", lambda _store, _machine, unit: head.found(unit=unit))
     assert str(refused.value).startswith(f"sparkmatrix-keeper.service: {says}")
+
+
+@pytest.mark.parametrize(
+    ("loaded", "asked", "fine"), [("", "one", True), ("one", "one", True), ("other", "", True), ("other", "one", False)]
+)
+def test_what_judges_by_the_plan_is_told_that_clients_have_loaded_another_model(
+    head: Head, loaded: str, asked: str, fine: bool
+) -> None:
+    head.store.write(print, models=Models(loaded))
+
+    def check() -> None:
+        status.check("", lambda _store, _machine, unit: head.found(unit=unit), model=asked)
+
+    if fine:
+        check()
+        return
+    with pytest.raises(SparkError, match=r"other is loaded, since a client has asked for it.*the plan of one"):
+        check()
 
 
 def test_asked_without_a_description(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ def test_the_head_is_asked_for_all_of_it_the_service_first(asked):
     assert [name for name, _request in seen] == ["service", "ray", "filters", "gateway"]
     service, through = seen[0][1], seen[3][1]
     assert service.description.endswith("engine.json")
+    assert service.model == through.model == "qwen3-8b"
     assert (service.max_tokens, service.check_keeper, service.check_rdma) == (8, True, True)
     assert service.expected[0] > 0 and service.check_access
     assert (through.port, through.key_file) == (8081, "/etc/sparkmatrix/gateway/keys/probe.key")

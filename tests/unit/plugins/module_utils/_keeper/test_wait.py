@@ -93,7 +93,7 @@ def test_what_was_verified_is_kept_for_status(monkeypatch, key_file, tmp_path):
 
 
 def test_an_engine_that_was_stopped_is_not_waited_for(monkeypatch, key_file):
-    def refuse(_instance):
+    def refuse(_instance, model):
         raise SparkError("Stopped by stop.yml at t, run by anna", "sparkmatrix-keeper.service", "Start it")
 
     monkeypatch.setattr(wait.status, "check", refuse)

@@ -91,7 +91,7 @@ def test_how_long_it_takes_is_said_before():
 def test_the_generator_of_an_environment_runs_as_the_engine_does():
     told = sweep.arguments(PLAN, Settings(), "sparkmatrix")
     generator = told["generator"]
-    assert (told["description"], told["service"]) == ("/etc/sparkmatrix/engine.json", "")
+    assert (told["description"], told["service"], told["model"]) == ("/etc/sparkmatrix/engine.json", "", "qwen3-8b")
     assert generator["python"] == "/opt/sparkmatrix/engine/bin/python"
     assert (generator["user"], generator["container"]) == ("sparkmatrix", "")
     assert generator["environment"] == PLAN.engine.env
