@@ -13,7 +13,6 @@ line, in seconds.
 
 from __future__ import annotations
 
-import argparse
 import json
 import shlex
 import subprocess
@@ -140,9 +139,7 @@ STEPS = {step.__name__: step for step in (first, other, back, again, named_back,
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    cluster.step_options(parser, STEPS)
-    options = parser.parse_args()
+    options = cluster.options(__doc__, STEPS).parse_args()
     return cluster.run_steps("switch", Bench(options.beside), STEPS, options)
 
 

@@ -142,6 +142,12 @@ class Run:
     def failed(self) -> int:
         return sum(host["failures"] + host["unreachable"] for host in self.stats.get("hosts", {}).values())
 
+    def unchanged(self) -> Run:
+        """As a second run is."""
+        if self.changed:
+            raise LabError(f"the second run changed {self.stats.get('changed_tasks')}")
+        return self
+
     def executions_per_node(self) -> int:
         """The largest number of module executions that one node saw."""
         calls = self.stats.get("module_executions", {})
@@ -265,16 +271,20 @@ class Lab(Protocol):
 Here = TypeVar("Here", bound=Lab)
 
 
-def step_options(parser: argparse.ArgumentParser, steps: Iterable[str]) -> None:
+def options(about: str | None = None, steps: Iterable[str] = ()) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--beside", default="", metavar="ID", help="a lab of this id beside another")
+
     def known(text: str) -> list[str]:
         names = text.split(",")
         if unknown := set(names) - set(steps):
             raise argparse.ArgumentTypeError(f"no such step: {', '.join(sorted(unknown))}")
         return names
 
-    parser.add_argument("--only", type=known, metavar="STEP[,STEP]", help=", ".join(steps))
-    parser.add_argument("--beside", default="", metavar="ID", help="a lab of this id beside another")
-    parser.add_argument("--keep", action="store_true", help="use the lab that is up, and leave it")
+    if steps:
+        parser.add_argument("--only", type=known, metavar="STEP[,STEP]", help=", ".join(steps))
+        parser.add_argument("--keep", action="store_true", help="use the lab that is up, and leave it")
+    return parser
 
 
 def run_steps(

@@ -11,7 +11,6 @@ Prints one JSON line; ``overhead_percent`` is by how much the rate differs from 
 
 from __future__ import annotations
 
-import argparse
 import json
 import pathlib
 import subprocess
@@ -139,9 +138,7 @@ def check(here: staying_up.Cluster) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--beside", default="", metavar="ID", help="a lab of this id beside another")
-    here = staying_up.Cluster(parser.parse_args().beside, "native")
+    here = staying_up.Cluster(cluster.options(__doc__).parse_args().beside, "native")
     result: dict[str, Any] = {}
     problem = ""
     try:

@@ -11,7 +11,6 @@ one JSON line.
 
 from __future__ import annotations
 
-import argparse
 import json
 import pathlib
 import random
@@ -137,9 +136,7 @@ def site(here: Cluster) -> dict[str, Any]:
 
 def again(here: Cluster) -> dict[str, Any]:
     """A run that changes nothing changes nothing."""
-    run = here.site("by-name-again", "site.yml", *MODELS_BY_NAME)
-    if run.changed:
-        raise LabError(f"the second run changed {run.stats.get('changed_tasks')}")
+    run = here.site("by-name-again", "site.yml", *MODELS_BY_NAME).unchanged()
     return {"seconds": round(run.seconds)}
 
 
@@ -220,9 +217,7 @@ def gone(here: Cluster) -> dict[str, Any]:
     ask(here, OTHER)
     run = here.site("by-name-gone", "reset.yml", "--tags", "gateway,engine,ray")
     for host in here.launch.hosts:
-        left = here.node(host, "ls -d /etc/sparkmatrix/engine* /etc/sparkmatrix/models 2>/dev/null; true").split()
-        if left:
-            raise LabError(f"{host}: {left}")
+        here.lacks(host, "/etc/sparkmatrix/engine*", "/etc/sparkmatrix/models")
     return {"seconds": round(run.seconds)}
 
 
@@ -230,9 +225,7 @@ STEPS = {step.__name__: step for step in (site, again, switched, third, killed, 
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    cluster.step_options(parser, STEPS)
-    chosen = parser.parse_args()
+    chosen = cluster.options(__doc__, STEPS).parse_args()
     return cluster.run_steps("by_name", Cluster(chosen.beside, "native"), STEPS, chosen)
 
 

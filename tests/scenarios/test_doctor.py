@@ -13,7 +13,6 @@ Prints one JSON line with the seconds of each run, and the size of the report.
 
 from __future__ import annotations
 
-import argparse
 import json
 import pathlib
 import shlex
@@ -242,10 +241,9 @@ STEPS = {"healthy": healthy, "drift": drift, "faults": faults, "damaged": damage
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = cluster.options(__doc__)
     parser.add_argument("--nodes", type=int, choices=(2, 4), default=2)
     parser.add_argument("--only", default="", metavar="STEP[,STEP]", help=", ".join(STEPS))
-    parser.add_argument("--beside", default="", metavar="ID", help="a lab of this id beside another")
     parser.add_argument("--keep", action="store_true", help="use the lab that is up, and leave it")
     chosen = parser.parse_args()
     here = Cluster(chosen.beside, "native" if chosen.nodes == 2 else "native4")

@@ -11,7 +11,6 @@ start, or more memory.
 
 from __future__ import annotations
 
-import argparse
 import json
 import pathlib
 import sys
@@ -76,10 +75,7 @@ def table(results: dict[str, dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--beside", default="", metavar="ID", help="a lab of this id beside another")
-    options = parser.parse_args()
-    here = staying_up.Cluster(options.beside, ROUNDS[0])
+    here = staying_up.Cluster(cluster.options(__doc__).parse_args().beside, ROUNDS[0])
     results: dict[str, dict[str, Any]] = {}
     problems = []
     try:

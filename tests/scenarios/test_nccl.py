@@ -10,7 +10,6 @@ Usage: test_nccl.py [--only ray|containers] [--beside ID]
 
 from __future__ import annotations
 
-import argparse
 import json
 import pathlib
 import sys
@@ -53,8 +52,7 @@ def check(here: staying_up.Cluster, found: dict[str, Any], tests: list[str], sai
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--beside", default="", metavar="ID", help="a lab of this id beside another")
+    parser = cluster.options(__doc__)
     parser.add_argument("--only", default=",".join(LAUNCHES), metavar="LAUNCH[,LAUNCH]")
     chosen = parser.parse_args()
     here = staying_up.Cluster(chosen.beside, "containers")

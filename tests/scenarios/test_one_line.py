@@ -18,7 +18,6 @@ Usage: test_one_line.py [--all [--only STEPS]] [--beside ID]. Prints keystrokes,
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import pathlib
@@ -491,10 +490,9 @@ ALL = (mistakes, narrow, strangers, stopped, day, switch, verbs, undo)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser()
+    parser = cluster.options()
     parser.add_argument("--all", action="store_true", help="two machines, every verb, refusals")
     parser.add_argument("--only", default="", metavar="STEP[,STEP]", help="with --all: these of its steps")
-    parser.add_argument("--beside", default="", metavar="ID", help="a lab of this id beside another")
     chosen = parser.parse_args()
     here = OneLine(chosen.beside, 2 if chosen.all else 1)
     steps = [one for one in (ALL if chosen.all else SHORT) if not chosen.only or one.__name__ in chosen.only.split(",")]

@@ -12,7 +12,6 @@ it has as many ranks as there are nodes. Prints one JSON line.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import pathlib
@@ -344,8 +343,7 @@ STEPS = {"served": served, "gone": gone}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    cluster.step_options(parser, STEPS)
+    parser = cluster.options(__doc__, STEPS)
     parser.add_argument("--peer", default="", metavar="ID[,ID]", help="these recipes alone")
     parser.add_argument("--nodes", type=int, default=LAUNCH.nodes, choices=(2, 4))
     chosen = parser.parse_args()

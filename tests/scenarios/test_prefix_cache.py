@@ -11,7 +11,6 @@ one JSON line.
 
 from __future__ import annotations
 
-import argparse
 import json
 import pathlib
 import statistics
@@ -24,7 +23,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
 
 import cluster
 from cluster import ROOT, LabError
-from test_by_name import program
+from test_by_name import GATEWAY, program
 from test_services import invocation
 from test_staying_up import BACK_S, HEAD, MODELS, Cluster
 
@@ -32,18 +31,15 @@ SECOND = "second"
 ENGINE, PREFIXES = "sparkmatrix-engine", "sparkmatrix-prefixes"
 BASE = "/var/lib/sparkmatrix/prefixes"
 OWN = f"{BASE}/{ENGINE}"
+PLACES = (BASE, f"/etc/systemd/system/{PREFIXES}*")
 LIMIT = 10**9
 LONG = 8000  # tokens
 WARM, COLD = 0.25, 0.6  # of what it takes cold, at most and at least
 AGAIN_S = 30.0  # until systemd has started a helper anew
 COPIES = "/opt/sparkmatrix/plain_copies"
-GATEWAY = {
-    "gateway_listen": ["127.0.0.1"],
-    "gateway_tls": "off",
-    "gateway_requests_per_minute": 0,
-    "gateway_keys": [{"name": "default"}, {"name": SECOND}],
-}
-SETTINGS = {"engine_recipe": "tiny-llama-kept", "engine_environment": {"PYTHONPATH": COPIES}, **GATEWAY}
+KEYS = [{"name": "default"}, {"name": SECOND}]
+ENGINE_SETTINGS = {"engine_recipe": "tiny-llama-kept", "engine_environment": {"PYTHONPATH": COPIES}}
+SETTINGS = {**ENGINE_SETTINGS, **GATEWAY, "gateway_keys": KEYS}
 # The model with room for long prompts; who copies.
 PLACE = f"""
 import json, pathlib, shutil
@@ -154,9 +150,7 @@ def plain(here: Kept) -> dict[str, Any]:
     run = here.run("prefix-cache-plain", 0)
     here.ask(0)
     cold = here.ask(1, 2, 3)
-    there = here.node(HEAD, f"ls -d {BASE} /etc/systemd/system/{PREFIXES}* 2>/dev/null; true").split()
-    if there:
-        raise LabError(f"nothing was asked for, and there is {there}")
+    here.lacks(HEAD, *PLACES)
     return {"seconds": round(run.seconds), "cold_s": cold}
 
 
@@ -178,9 +172,7 @@ def kept(here: Kept) -> dict[str, Any]:
 
 def again(here: Kept) -> dict[str, Any]:
     """Changes nothing."""
-    run = here.run("prefix-cache-again", 1)
-    if run.changed:
-        raise LabError(f"the second run changed {run.stats.get('changed_tasks')}")
+    run = here.run("prefix-cache-again", 1).unchanged()
     return {"seconds": round(run.seconds)}
 
 
@@ -275,9 +267,7 @@ def changed(here: Kept) -> dict[str, Any]:
 def gone(here: Kept) -> dict[str, Any]:
     """Undo."""
     run = here.site("prefix-cache-gone", "reset.yml", "--tags", "gateway,engine")
-    left = here.node(HEAD, f"ls -d {BASE} /etc/systemd/system/{PREFIXES}* /dev/shm/vllm* 2>/dev/null; true").split()
-    if left:
-        raise LabError(f"left: {left}")
+    here.lacks(HEAD, *PLACES, "/dev/shm/vllm*")
     return {"seconds": round(run.seconds)}
 
 
@@ -285,9 +275,7 @@ STEPS = {step.__name__: step for step in (plain, kept, again, apart, killed, lim
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    cluster.step_options(parser, STEPS)
-    chosen = parser.parse_args()
+    chosen = cluster.options(__doc__, STEPS).parse_args()
     return cluster.run_steps("prefix_cache", Kept(chosen.beside), STEPS, chosen)
 
 

@@ -11,7 +11,6 @@ All real ones of the nodes are looked for as well. Then without one of the two m
 
 from __future__ import annotations
 
-import argparse
 import base64
 import json
 import os
@@ -31,7 +30,7 @@ from urllib.parse import quote
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
 
 import cluster
-from cluster import LabError, run_steps, step_options
+from cluster import LabError, run_steps
 from test_doctor import WRITTEN
 from test_staying_up import HEAD, WORKER, Cluster
 
@@ -389,9 +388,7 @@ STEPS: dict[str, Callable[[Here], dict[str, Any]]] = {
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    step_options(parser, STEPS)
-    chosen = parser.parse_args()
+    chosen = cluster.options(__doc__, STEPS).parse_args()
     LOGS.mkdir(parents=True, exist_ok=True)
     os.environ["SPARKMATRIX_LOG_FOLDER"] = str(LOGS)
     return run_steps("support", Here(chosen.beside, "ray"), STEPS, chosen)

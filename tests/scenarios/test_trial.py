@@ -13,7 +13,6 @@ stands still for 30 s hangs. Twenty go back, and twenty stay. Prints one JSON li
 
 from __future__ import annotations
 
-import argparse
 import functools
 import json
 import pathlib
@@ -343,9 +342,7 @@ STEPS |= {"good_again": good, "slow": slow}  # which leaves another recipe
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    cluster.step_options(parser, STEPS)
-    chosen = parser.parse_args()
+    chosen = cluster.options(__doc__, STEPS).parse_args()
     here = Cluster(chosen.beside, "native")
     here.every_run = OPTIONS
     return cluster.run_steps("trial", here, STEPS, chosen)

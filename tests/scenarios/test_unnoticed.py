@@ -12,7 +12,6 @@ is a stand-in that starts at once (tests/lab/standin/anything.py), or vLLM on CP
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import pathlib
@@ -219,8 +218,7 @@ STEPS = {step.__name__: step for step in (site, faults)}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    cluster.step_options(parser, STEPS)
+    parser = cluster.options(__doc__, STEPS)
     parser.add_argument("--engine", default="standin", choices=tuple(KINDS))
     parser.add_argument("--faults", type=int, default=500)
     parser.add_argument("--seed", type=int, default=random.randrange(1000))
