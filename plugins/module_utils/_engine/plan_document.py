@@ -89,6 +89,12 @@ class Prefixes:
     def directory(self) -> str:
         return f"{self.base}/{self.key}" if self.base else ""
 
+    @property
+    def shared(self) -> int:
+        """Bytes at most of a /dev/shm that no other account sees: engines open by its name what is there already, and
+        what a killed one leaves goes with it. So much for the rest is an assumption."""
+        return self.memory + 16 * 2**30
+
 
 @dataclass(frozen=True)
 class Parallel:

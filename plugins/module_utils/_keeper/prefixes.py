@@ -4,8 +4,7 @@
 
 It stands beside an engine, as the same user: ready before the engine starts, ended with it. Before: what it must not
 read is gone. Another model, version or split has a directory of its own. While it runs: the directory stays below its
-limit, the oldest files go first, since vLLM's tier for files removes none (0.33). When it has ended: so is the memory
-that a killed one leaves in /dev/shm (vllm issue 57303), before the keeper looks how much is free.
+limit, the oldest files go first, since vLLM's tier for files removes none (0.33).
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ POLL_S, SCAN_S = 3.0, 120.0  # how often the disk is asked what is free, and the
 WRITTEN_S = 60.0  # after which the kernel has written what was given to it
 MARK = ".of.json"  # behind a key: from what its files were computed, and since which boot of the machine
 BOOT, ENDED = "/proc/sys/kernel/random/boot_id", "ended"
-SHARED_MEMORY = "/dev/shm"  # noqa: S108 -- nothing is made there
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,6 @@ class Kept:
     unit: str  # of the engine
     model: Sequence[str] = ()  # directories whose files it reads
     mark: str = ""  # what else decides what is written, and is known on the node only
-    left: str = ""  # how names in /dev/shm begin that it may leave there
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -59,11 +56,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--unit", required=True, help="of the engine")
     parser.add_argument("--model", action="append", default=[], metavar="DIRECTORY", help="that it reads")
     parser.add_argument("--mark", default="", help="what else decides what is written: the image's id")
-    parser.add_argument("--left", default="", help="how names in /dev/shm begin that a killed engine leaves")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    given = {name: getattr(arguments, name) for name in ("base", "key", "unit", "model", "mark", "left")}
+    given = {name: getattr(arguments, name) for name in ("base", "key", "unit", "model", "mark")}
     kept, machine = Kept(limit=arguments.limit_gb * GB, **given), Machine()
     try:
         said = prepare(kept, machine)
@@ -89,7 +85,6 @@ def prepare(kept: Kept, machine: Machine) -> list[str]:
     starts = not _runs(kept, machine)  # else files are those of the engine that runs, whatever the model's are now
     try:
         if starts:
-            _drop_left(kept, machine)
             boot, models = machine.text(BOOT) or "", [_seen(machine.real(one)) for one in kept.model]
             mine = {"mark": kept.mark, "models": models}
             same = _marked(base, kept.key) in [{**mine, "boot": boot}, {**mine, "boot": ENDED}]
@@ -215,7 +210,6 @@ def end(kept: Kept, machine: Machine) -> None:
     if _runs(kept, machine):
         return
     base = machine.real(kept.base)
-    _drop_left(kept, machine)
     for path, _size, used in _files(base):
         if machine.now() - used < WRITTEN_S:
             with contextlib.suppress(OSError), open(path, "rb") as stream:
@@ -227,15 +221,6 @@ def end(kept: Kept, machine: Machine) -> None:
 
 def _runs(kept: Kept, machine: Machine) -> bool:
     return not machine.unit(kept.unit).stopped
-
-
-def _drop_left(kept: Kept, machine: Machine) -> None:
-    """Memory of an engine that was killed."""
-    # Behind it stand the number of a replica, and of a part; another service's name may begin like ours.
-    begins = (f"{kept.left}.", f"{kept.left}_") if kept.left else ()
-    for name in machine.names(SHARED_MEMORY):
-        if name.startswith(begins):
-            _unlink(machine.real(f"{SHARED_MEMORY}/{name}"))
 
 
 def _unlink(path: str) -> bool:

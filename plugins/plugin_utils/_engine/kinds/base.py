@@ -216,7 +216,6 @@ class Engine(ABC):
     # Options that have it keep no computed prompts, or in another way than on disk, with a value that does not.
     prefixes_otherwise: Mapping[str, Any] = {}
     salted: tuple[str, ...] = ()  # paths whose requests may say with whom they share what was computed (cache_salt)
-    left_in_memory = ""  # how names in /dev/shm begin that it leaves when it is killed, before that of the service
     profile_options: Mapping[str, Mapping[str, Any]] = {}  # by name of the profile
     key_variable = ""  # that holds the API key it asks for
     metrics = "/metrics"  # path of its page for Prometheus

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -273,7 +272,6 @@ class VLLM(Engine):
     uncounted = _UNCOUNTED
     prefixes_otherwise = _OTHERWISE
     salted = api_paths.PROMPTS
-    left_in_memory = "vllm_offload_"
     lora = Lora("enable-lora", ("max-loras", 1), ("max-lora-rank", 16), "max-cpu-loras")
     profile_options = _PROFILE_OPTIONS
     key_variable = "VLLM_API_KEY"
@@ -404,12 +402,10 @@ def _common(launch: Launch) -> dict[str, Any]:
 
 
 def _kept_on_disk(prefixes: Prefixes) -> dict[str, Any]:
-    """Blocks are copied into memory of the node as they are filled, and from there into files named by their hash. The
-    name of what it has in /dev/shm ends with ``engine_id``."""
+    """Blocks are copied into memory of the node as they are filled, and from there into files named by their hash."""
     return {
         "kv_connector": "OffloadingConnector",
         "kv_role": "kv_both",
-        "engine_id": posixpath.basename(prefixes.base),
         "kv_load_failure_policy": "recompute",
         "kv_connector_extra_config": {
             "spec_name": "TieringOffloadingSpec",

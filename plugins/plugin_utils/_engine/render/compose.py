@@ -52,6 +52,8 @@ def document(service: ServicePlan, sandboxed: bool = True) -> dict[str, Any]:
     names = service.names
     made = _service(service.container, service.image, service.engine.command, service.mounts, names.project)
     made.update(engine_sandbox.container() if sandboxed else {})
+    if service.prefixes.base:
+        made.update({"ipc": "private", "shm_size": service.prefixes.shared})
     with_key = service.is_head and service.engine.key
     made["env_file"] = [names.environment, *([paths.ENGINE_KEY] if with_key else [])]
     if service.over_ray:

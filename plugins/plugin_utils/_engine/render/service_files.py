@@ -288,7 +288,7 @@ def _venv_unit(service: ServicePlan, settings: Settings) -> str:
             "# The engine and the rank on this node meet at sockets in /tmp.",
             f"JoinsNamespaceOf={engine_names.RAY_UNIT}",
         ]
-    with_key = service.is_head and service.engine.key
+    kept, with_key = service.prefixes, service.is_head and service.engine.key
     wants = ["Wants=network-online.target", "After=network-online.target"]
     wants += _before(service)
     lines = [
@@ -307,6 +307,7 @@ def _venv_unit(service: ServicePlan, settings: Settings) -> str:
         "KillMode=mixed",
         f"TimeoutStopSec={service.container.stop_timeout_s}",
         "PrivateTmp=yes",
+        *([f"TemporaryFileSystem=/dev/shm:mode=1777,size={kept.shared}"] if kept.base else []),
         "# Shared memory that killed processes left; done when the last service of this user has stopped.",
         "RemoveIPC=yes",
         "Restart=no",
@@ -363,12 +364,10 @@ def _before(service: ServicePlan) -> list[str]:
 def _prefixes_unit(service: ServicePlan, settings: Settings, image: str) -> str:
     """``image``: the id of the one that its container is made from."""
     names, kept = service.names, service.prefixes
-    left = KINDS[service.engine.name].left_in_memory
     words = [
         *(paths.NODE_PROGRAM, "prefixes", kept.base, "--key", kept.key, "--limit-gb", str(kept.disk_gb)),
         *("--unit", names.unit, *(("--mark", image) if image else ())),
         *(word for model in service.models for word in ("--model", _place(model))),
-        *(("--left", f"{left}{names.project}") if left else ()),
     ]
     lines = [
         "[Unit]",

@@ -23,7 +23,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import prefixes
 
 COLLECTIONS = Path(__file__).resolve().parents[5] / "collections"
-BASE, MODEL, LEFT = "/var/lib/sparkmatrix/prefixes/engine", "/models/m", "vllm_offload_sparkmatrix-engine"
+BASE, MODEL = "/var/lib/sparkmatrix/prefixes/engine", "/models/m"
 FULL = 16384  # of a file on the disk, in whole blocks
 
 
@@ -31,7 +31,7 @@ FULL = 16384  # of a file on the disk, in whole blocks
 def root(tmp_path: Path) -> Path:
     (tmp_path / "proc/sys/kernel/random").mkdir(parents=True)
     (tmp_path / prefixes.BOOT[1:]).write_text("boot 1\n")
-    for path in (BASE, MODEL, "/dev/shm"):
+    for path in (BASE, MODEL):
         (tmp_path / path[1:]).mkdir(parents=True)
     (tmp_path / MODEL[1:] / "model.safetensors").write_bytes(b"weights")
     return tmp_path
@@ -45,7 +45,7 @@ def node(root: Path, active: str = "inactive") -> Machine:
 
 
 def kept(key: str = "abc", limit: int = 10 * FULL, models: Sequence[str] = (MODEL,)) -> prefixes.Kept:
-    return prefixes.Kept(BASE, key, limit, "sparkmatrix-engine.service", models, "sha256:1", LEFT)
+    return prefixes.Kept(BASE, key, limit, "sparkmatrix-engine.service", models, "sha256:1")
 
 
 def block(root: Path, name: str, at: float = 0.0, size: int = FULL, key: str = "abc") -> Path:
@@ -182,19 +182,6 @@ def test_a_full_disk_ends_no_start_and_what_has_no_mark_is_nobodys(root, monkeyp
     assert mine.exists(), "it is of the same files, so this engine reads it"
     prefixes.prepare(kept(), node(root))
     assert not mine.exists(), "nobody knows whether the machine went down since"
-
-
-@pytest.mark.parametrize(
-    ("active", "gone"), [("inactive", True), ("failed", True), ("activating", False), ("active", False)]
-)
-def test_memory_that_a_killed_engine_left_is_given_back(root, active, gone):
-    shm = root / "dev/shm"
-    for name in (f"{LEFT}_dp0.mmap", f"{LEFT}.mmap.1", "vllm_offload_other.mmap", f"{LEFT}-b.mmap", "psm_1"):
-        (shm / name).write_text("x")
-    prefixes.prepare(kept(), node(root, active))
-    left = {path.name for path in shm.iterdir()}
-    assert ({f"{LEFT}_dp0.mmap", f"{LEFT}.mmap.1"} & left == set()) is gone
-    assert {"vllm_offload_other.mmap", f"{LEFT}-b.mmap", "psm_1"} <= left
 
 
 def test_files_are_looked_at_when_the_limit_may_be_reached(root, monkeypatch):

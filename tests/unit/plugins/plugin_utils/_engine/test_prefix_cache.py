@@ -9,7 +9,7 @@ import json
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import plan as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine import recipe as engine_recipe
-from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import service_files
+from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.render import compose, service_files
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._engine.user_settings import UserSettings
 from engine_plans import required
 
@@ -52,7 +52,6 @@ def test_vllm_writes_into_a_directory_of_this_model_and_this_engine():
     assert told == {
         "kv_connector": "OffloadingConnector",
         "kv_role": "kv_both",
-        "engine_id": "sparkmatrix-engine",
         "kv_load_failure_policy": "recompute",
         "kv_connector_extra_config": {
             "spec_name": "TieringOffloadingSpec",
@@ -159,6 +158,7 @@ def test_the_unit_stands_before_the_engine_and_ends_with_it():
     assert "".join(f"{word}=sparkmatrix-prefixes.service\n" for word in ("Requires", "After", "Upholds")) in engine
     assert "Restart=" not in unit, "systemd would start the engine anew with it"
     assert BASE in next(line for line in engine.splitlines() if line.startswith("ReadWritePaths="))
+    assert "\nTemporaryFileSystem=/dev/shm:" in engine, "other accounts make files in the node's, which it would open"
 
 
 def test_a_container_has_it_mounted_and_its_image_decides_whose_it_is():
@@ -176,6 +176,8 @@ def test_a_container_has_it_mounted_and_its_image_decides_whose_it_is():
     ]
     assert "User=" not in marked[0] and marked[0] != marked[1]
     assert "PrivateDevices" in marked[0]
+    (made,) = compose.document(service)["services"].values()
+    assert made["ipc"] == "private" and made["shm_size"] > service.prefixes.memory
 
 
 def test_the_plan_says_it():
