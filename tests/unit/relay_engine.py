@@ -47,11 +47,14 @@ class Request:
     body: bytes
 
 
+Does = Callable[[Request, Writer], Awaitable[None]]
+
+
 @dataclass
 class Engine:
     """``does`` is given each request and where to write; the connection is closed behind it."""
 
-    does: Callable[[Request, Writer], Awaitable[None]]
+    does: Does
     port: int = 0
     seen: list[Request] = field(default_factory=list)
     server: asyncio.AbstractServer | None = None
@@ -177,6 +180,13 @@ async def house(tmp: Path, *engines: r.Served, **settings: Any) -> AsyncIterator
         for exchange in list(relay.open):
             exchange.transport.abort()
         await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def relayed(tmp: Path, does: Does, **settings: Any) -> AsyncIterator[tuple[Engine, House]]:
+    engine = await Engine(does).start()
+    async with house(tmp, served(engine), **settings) as at:
+        yield engine, at
 
 
 def free_port() -> int:

@@ -88,42 +88,38 @@ def body(model: str) -> bytes:
     return json.dumps({"model": model}).encode()
 
 
-def test_who_asks_for_another_model_waits_for_it_and_who_asks_for_the_first_waits_for_that(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with models(tmp_path) as (cluster, at):
-            assert (await at.ask(body=body("one"), **ONE)).json == {"of": "one"}
-            waiting = asyncio.ensure_future(at.ask(body=body("two"), **ONE))
-            await asyncio.sleep(0.1)
-            assert set(cluster.keeper.asked) == {"one", "two"} and at.relay.held.now == 1
-            switching = asyncio.ensure_future(cluster.switch("two"))
-            await asyncio.sleep(0.02)
-            again = asyncio.ensure_future(at.ask(body=body("one"), **ONE))  # while the first one drains
-            told = await waiting
-            assert told.json == {"of": "two"} and float(told.fields["x-sparkmatrix-held"]) > 0
-            await switching
-            await asyncio.sleep(0.1)
-            assert not again.done(), "it is not sent to the engine of the other model"
-            await cluster.switch("one")
-            assert (await again).json == {"of": "one"}
-            await asyncio.sleep(0.1)
-            assert at.relay.held.now == 0 and not at.relay.named.open and not at.relay.named.asking
+async def test_who_asks_for_another_model_waits_for_it_and_who_asks_for_the_first_for_that(
+    tmp_path: Path,
+) -> None:
+    async with models(tmp_path) as (cluster, at):
+        assert (await at.ask(body=body("one"), **ONE)).json == {"of": "one"}
+        waiting = asyncio.ensure_future(at.ask(body=body("two"), **ONE))
+        await asyncio.sleep(0.1)
+        assert set(cluster.keeper.asked) == {"one", "two"} and at.relay.held.now == 1
+        switching = asyncio.ensure_future(cluster.switch("two"))
+        await asyncio.sleep(0.02)
+        again = asyncio.ensure_future(at.ask(body=body("one"), **ONE))  # while the first one drains
+        told = await waiting
+        assert told.json == {"of": "two"} and float(told.fields["x-sparkmatrix-held"]) > 0
+        await switching
+        await asyncio.sleep(0.1)
+        assert not again.done(), "it is not sent to the engine of the other model"
+        await cluster.switch("one")
+        assert (await again).json == {"of": "one"}
+        await asyncio.sleep(0.1)
+        assert at.relay.held.now == 0 and not at.relay.named.open and not at.relay.named.asking
 
-    asyncio.run(main())
 
-
-def test_the_list_tells_what_is_loaded_and_what_can_be_had(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with models(tmp_path) as (_cluster, at):
-            told = (await at.ask("/v1/models", **ONE)).json["data"]
-            assert {entry["id"]: entry.get("state") for entry in told} == {
-                "one": "serving",
-                "two": "absent",
-                "three": "broken",
-                "one-lora": None,
-            }
-            assert told[0]["max_model_len"] == 9 and told[1]["seconds"] == 2.0
-
-    asyncio.run(main())
+async def test_the_list_tells_what_is_loaded_and_what_can_be_had(tmp_path: Path) -> None:
+    async with models(tmp_path) as (_cluster, at):
+        told = (await at.ask("/v1/models", **ONE)).json["data"]
+        assert {entry["id"]: entry.get("state") for entry in told} == {
+            "one": "serving",
+            "two": "absent",
+            "three": "broken",
+            "one-lora": None,
+        }
+        assert told[0]["max_model_len"] == 9 and told[1]["seconds"] == 2.0
 
 
 @pytest.mark.parametrize(
@@ -138,30 +134,28 @@ def test_the_list_tells_what_is_loaded_and_what_can_be_had(tmp_path: Path) -> No
         ("one-lora", {}, 200, ""),
     ],
 )
-def test_what_is_said_at_once(tmp_path: Path, model: str, more: dict[str, Any], status: int, code: str) -> None:
-    async def main() -> None:
-        async with models(tmp_path, **more) as (cluster, at):
-            told = await at.ask(body=body(model), **ONE)
-            assert told.status == status
-            assert not code or told.json["error"]["code"] == code
-            await asyncio.sleep(0.1)
-            # Whoever may not wait has asked all the same, and finds it when he comes again.
-            assert ("two" in cluster.keeper.asked) == (model == "two" and "bound" not in more)
-
-    asyncio.run(main())
+async def test_what_is_said_at_once(tmp_path: Path, model: str, more: dict[str, Any], status: int, code: str) -> None:
+    async with models(tmp_path, **more) as (cluster, at):
+        told = await at.ask(body=body(model), **ONE)
+        assert told.status == status
+        assert not code or told.json["error"]["code"] == code
+        await asyncio.sleep(0.1)
+        # Whoever may not wait has asked all the same, and finds it when he comes again.
+        assert ("two" in cluster.keeper.asked) == (model == "two" and "bound" not in more)
 
 
-def test_where_no_keeper_has_run_the_engine_knows_what_it_serves(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with models(tmp_path) as (_cluster, at):
-            (tmp_path / "run/sparkmatrix/models.json").unlink()
-            assert (await at.ask(body=body("one"), **ONE)).status == 200
-            assert (await at.ask(body=body("two"), **ONE)).status == 404
-
-    asyncio.run(main())
+async def test_where_no_keeper_has_run_the_engine_knows_what_it_serves(tmp_path: Path) -> None:
+    async with models(tmp_path) as (_cluster, at):
+        (tmp_path / "run/sparkmatrix/models.json").unlink()
+        assert (await at.ask(body=body("one"), **ONE)).status == 200
+        assert (await at.ask(body=body("two"), **ONE)).status == 404
 
 
 # -- who shares
+
+
+async def echoes(request: Request, writer: Writer) -> None:
+    writer.write(answer(json.loads(request.body)))
 
 
 def salted(text: str | bytes, client: bytes = b"one") -> bytes:
@@ -215,42 +209,30 @@ def test_a_large_request_is_not_taken_to_pieces(more: bytes) -> None:
     assert time.process_time() - began < 2, "a bound that tells a scan from a parse on a busy machine"
 
 
-def test_each_key_has_its_salt_at_the_engine_and_keeps_it(tmp_path: Path) -> None:
-    async def main() -> None:
-        async def does(request: Request, writer: Writer) -> None:
-            writer.write(answer(json.loads(request.body)))
-
-        seen: list[list[Any]] = []
-        for _start in range(2):  # of relay and engine
-            engine = await Engine(does).start()
-            async with house(tmp_path, served(engine, salted=(e.CHAT,)), salt="secret") as at:
-                told = [
-                    (await at.ask(body=text.encode(), X_Sparkmatrix_Client=client)).json["cache_salt"]
-                    for client in ("one", "two")
-                    for text in ('{"model": "m"}', '{"model": "m", "cache_salt": "x"}')
-                ]
-                assert len(set(told)) == 4 and told[1] == salt_of('{"cache_salt": "x"}')
-                # What one has at the engine is of no use to another.
-                named = json.dumps({"cache_salt": told[0]}).encode()
-                assert (await at.ask(body=named, X_Sparkmatrix_Client="two")).json["cache_salt"] not in told
-                assert "cache_salt" not in (await at.ask("/v1/embeddings", body=b'{"model": "m"}', **ONE)).json
-                assert (await at.ask(body=b"[1]", **ONE)).json == [1]
-                seen.append(told)
-            await engine.kill()
-        assert seen[0] == seen[1]
-
-    asyncio.run(main())
+async def test_each_key_has_its_salt_at_the_engine_and_keeps_it(tmp_path: Path) -> None:
+    seen: list[list[Any]] = []
+    for _start in range(2):  # of relay and engine
+        engine = await Engine(echoes).start()
+        async with house(tmp_path, served(engine, salted=(e.CHAT,)), salt="secret") as at:
+            told = [
+                (await at.ask(body=text.encode(), X_Sparkmatrix_Client=client)).json["cache_salt"]
+                for client in ("one", "two")
+                for text in ('{"model": "m"}', '{"model": "m", "cache_salt": "x"}')
+            ]
+            assert len(set(told)) == 4 and told[1] == salt_of('{"cache_salt": "x"}')
+            # What one has at the engine is of no use to another.
+            named = json.dumps({"cache_salt": told[0]}).encode()
+            assert (await at.ask(body=named, X_Sparkmatrix_Client="two")).json["cache_salt"] not in told
+            assert "cache_salt" not in (await at.ask("/v1/embeddings", body=b'{"model": "m"}', **ONE)).json
+            assert (await at.ask(body=b"[1]", **ONE)).json == [1]
+            seen.append(told)
+        await engine.kill()
+    assert seen[0] == seen[1]
 
 
-def test_of_several_engines_each_is_told(tmp_path: Path) -> None:
-    async def main() -> None:
-        async def does(request: Request, writer: Writer) -> None:
-            writer.write(answer(json.loads(request.body)))
-
-        one, other = await Engine(does).start(), await Engine(does).start()
-        engines = served(one, salted=(e.CHAT,)), served(other, "small", "other")
-        async with house(tmp_path, *engines, salt="secret") as at:
-            assert (await at.ask(body=b'{"model": "tiny"}', **ONE)).json["cache_salt"] == salt_of("{}")
-            assert "cache_salt" not in (await at.ask(body=b'{"model": "other"}', **ONE)).json
-
-    asyncio.run(main())
+async def test_of_several_engines_each_is_told(tmp_path: Path) -> None:
+    one, other = await Engine(echoes).start(), await Engine(echoes).start()
+    engines = served(one, salted=(e.CHAT,)), served(other, "small", "other")
+    async with house(tmp_path, *engines, salt="secret") as at:
+        assert (await at.ask(body=b'{"model": "tiny"}', **ONE)).json["cache_salt"] == salt_of("{}")
+        assert "cache_salt" not in (await at.ask(body=b'{"model": "other"}', **ONE)).json
