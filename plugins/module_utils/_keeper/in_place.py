@@ -110,12 +110,16 @@ class InPlace:
     def serves(self) -> None:
         """It has given a token."""
         parts = self.parts
-        tried = not self.lasts_s or parts.config in parts.store.state.tried
-        by_its_name = self.models.trial
+        state = parts.store.state
+        tried = not self.lasts_s or parts.config in state.tried
+        by_its_name = self.models.trial or state.named == parts.config != ""
+        if not tried and parts.config == state.untried:  # another model has cut its trial off
+            by_its_name = False
         if tried != by_its_name:  # the last one is what an update goes back to, and no model that clients have loaded
             parts.store.tried(parts.config, parts.say, first=by_its_name)
+        untried = parts.config if not tried and not by_its_name else ""
+        parts.store.write(parts.say, named=parts.config if by_its_name else "", untried=untried or state.untried)
         self.know(by_name.arrived(self.models, parts.wall()), serves=True)
-        untried = parts.config and not tried and not by_its_name
         self.trial = trial.Trial(parts.clock(), self.lasts_s) if untried else None
 
     def gives_way(self, trouble: Verdict, reason: str) -> str:

@@ -140,6 +140,8 @@ class State:
     stopped: Optional[Stop] = None
     models: Models = field(default_factory=Models)
     tried: tuple[str, ...] = ()  # configurations that have passed their trial, the newest last
+    untried: str = ""  # the last one whose trial has begun
+    named: str = ""  # the one that serves, where clients have loaded it by its name
     against: tuple[Difference, ...] = ()  # what the last trial has found
     back: Optional[Before] = None  # what served before has to come back, on all nodes
     history: tuple[Entry, ...] = ()  # oldest first
@@ -239,7 +241,7 @@ class Store:
     def begin(self, boot: str) -> State:
         """What the keeper before has left; its history goes on."""
         before = self.read()
-        going_on = {name: getattr(before, name) for name in ("models", "history", "tried", "back")}
+        going_on = {name: getattr(before, name) for name in ("models", "history", "tried", "untried", "named", "back")}
         self.state = State(boot=boot, pid=os.getpid(), **going_on)
         return before
 

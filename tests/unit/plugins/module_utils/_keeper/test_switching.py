@@ -18,7 +18,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import ProbeError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import Report, UnitReport
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.switch import wanted
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import by_name, in_place, loop, peers
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import (
+    by_name,
+    golden_check,
+    in_place,
+    loop,
+    peers,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.model_socket import ModelSocket
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.prober import Prober
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store
@@ -174,7 +180,7 @@ class Cluster:
                 busy=self.busy,
                 placed=self.placed,
                 config=f"hash of {head.placed}" if self.configs else "",
-                compare=lambda: None,
+                compare=golden_check.Compared,
                 sleep=self.sleep,
                 clock=lambda: self.now,
                 wall=lambda: 1e9 + self.now,
@@ -378,12 +384,25 @@ def test_a_model_that_clients_have_loaded_is_on_no_trial(cluster):
 def test_models_that_clients_load_stay_in_their_place_among_what_was_good(cluster):
     """The last one is what an update goes back to."""
     cluster.configs = True
-    cluster.live(20)
+    cluster.live(2 * SETTINGS.hang_s + 60)
+    assert cluster.state().tried == ("hash of one",)
     for model in ("two", "one", "two", "one"):
         cluster.asks = {model: (cluster.now, cluster.now + 30)}
         cluster.live(60)
         assert cluster.answers == model
-    assert cluster.state().tried == ("hash of one", "hash of two")
+    assert cluster.state().tried == ("hash of two", "hash of one")
+
+
+def test_a_trial_that_clients_have_cut_off_begins_anew(cluster):
+    """Whoever may have models loaded has none pass."""
+    cluster.configs = True
+    cluster.live(20)
+    for model in ("two", "one"):
+        cluster.asks = {model: (cluster.now, cluster.now + 30)}
+        cluster.live(60)
+        assert cluster.answers == model and cluster.state().tried == ("hash of two",)
+    cluster.live(2 * SETTINGS.hang_s + 60)
+    assert cluster.state().tried == ("hash of two", "hash of one")
 
 
 def steps_of(tmp_path, broken=()):
