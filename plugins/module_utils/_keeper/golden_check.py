@@ -117,7 +117,7 @@ def judge(before: Record | None, now: Record, against: Sequence[Difference] = ()
     same = before is not None and before.weights == now.weights
     numbers = before is not None and same and golden.comparable(before) and golden.comparable(now)
     if before is None or not same:
-        words = "nothing is kept yet of this model and revision with these settings; the keeper does so within the hour"
+        words = "nothing is kept yet of this model, revision and settings; the keeper keeps what passes a trial"
     elif numbers:
         words = f"as {before.by}, {before.time}"
     else:
