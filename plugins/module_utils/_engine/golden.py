@@ -25,7 +25,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds im
     WordOrEmpty,
     Words,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe, smoke
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import metrics, probe, smoke
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import ProbeError, Question, Target
 
 # Beginnings that plain text goes on from; whether a model knows the answer does not matter. Short ones share no block
@@ -118,9 +118,13 @@ def ask(target: Target, made: Record, context: int = 0, kinds: bool = True) -> R
 
     Raises :class:`ProbeError` where it gives no token at all.
     """
+    before = metrics.work(probe.metrics(target)).tokens or 0.0
     rates = [probe.ask(target, Question(PROMPTS[0], RATE_TOKENS, TIMEOUT_S)).tokens_per_s for _ in range(RATES)]
+    others = (metrics.work(probe.metrics(target)).tokens or 0.0) - before > 1.1 * RATES * RATE_TOKENS
     found = smoke.run(target, context, TIMEOUT_S, kinds=("tool", "json")) if kinds else ()
-    made = replace(made, tokens_per_s=max(rates), tried={one.kind: one.outcome for one in found})
+    made = replace(
+        made, busy=made.busy or others, tokens_per_s=max(rates), tried={one.kind: one.outcome for one in found}
+    )
     return numbers(target, made)
 
 

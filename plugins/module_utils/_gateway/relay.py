@@ -158,7 +158,7 @@ class Relay:
 
 def listed(text: bytes) -> list[Any]:
     """The models of an engine's answer."""
-    return json_text.entries(json_text.mapping(text), "data")
+    return [entry for entry in json_text.entries(json_text.mapping(text), "data") if isinstance(entry.get("id"), str)]
 
 
 class RefusedError(Exception):

@@ -7,6 +7,7 @@ import math
 import random
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document
@@ -216,6 +217,16 @@ def test_an_engine_that_gives_fewer_of_the_likeliest_is_asked_for_these(monkeypa
     monkeypatch.setattr(golden.probe, "exchange", exchange)
     found = golden.numbers(TARGET, Record("w", "s", "by"))
     assert found.plain and found.chat
+
+
+@pytest.mark.parametrize(("more", "busy"), [(golden.RATES * golden.RATE_TOKENS + 9, False), (400, True)])
+def test_whoever_is_served_while_its_speed_is_measured_is_seen(monkeypatch, more, busy):
+    """Who comes a moment after it was found idle; what the keeper asks meanwhile is less."""
+    pages = [f"vllm:generation_tokens_total {1000.0 + further}\n" for further in (0, more)]
+    monkeypatch.setattr(golden.probe, "metrics", lambda _target: pages.pop(0))
+    monkeypatch.setattr(golden.probe, "ask", lambda *_asked: SimpleNamespace(tokens_per_s=9.0))
+    monkeypatch.setattr(golden, "numbers", lambda _target, made: made)
+    assert golden.ask(TARGET, record(), kinds=False).busy is busy
 
 
 def test_an_engine_that_fails_is_no_engine_without_the_path(monkeypatch):

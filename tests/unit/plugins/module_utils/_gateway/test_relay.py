@@ -202,6 +202,16 @@ async def test_a_name_that_two_engines_have_is_nobodys(tmp_path: Path) -> None:
         assert (await at.ask(body={"model": "tiny"})).status == 200, "what the plan says is said once"
 
 
+async def test_what_one_engine_lists_takes_the_list_of_others_from_nobody(tmp_path: Path) -> None:
+    async def strange(_request: Request, writer: Writer) -> None:
+        writer.write(answer({"data": [{"id": ["x"]}, {"id": {}}, {}, {"id": "strange"}]}))
+
+    one, two = await Engine(says_yes).start(), await Engine(strange).start()
+    async with house(tmp_path, served(one), served(two, "embedding", "embed")) as at:
+        told = await at.ask("/v1/models")
+        assert [entry["id"] for entry in told.json["data"]] == ["tiny", "tiny-lora", "strange"]
+
+
 async def test_the_engines_key_is_the_gateways_to_blame(tmp_path: Path) -> None:
     async def does(_request: Request, writer: Writer) -> None:
         writer.write(answer({"error": "Unauthorized"}, "401 Unauthorized"))
