@@ -124,8 +124,8 @@ class Question:
     timeout_s: float = 60.0
 
 
-def read_key(path: str, variable: str = KEY_VARIABLE) -> str:
-    """The key from a file of its own: ``VARIABLE="value"`` as systemd reads it, or the bare value."""
+def read_key(path: str) -> str:
+    """The key from a file of its own: ``VLLM_API_KEY="value"`` as systemd reads it, or the bare value."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError as exc:
@@ -136,11 +136,11 @@ def read_key(path: str, variable: str = KEY_VARIABLE) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith(("#", ";"))]
     for line in lines:
         name, separator, value = line.partition("=")
-        if separator and name.strip() == variable:
+        if separator and name.strip() == KEY_VARIABLE:
             return value.strip().strip("\"'")
     if len(lines) == 1 and "=" not in lines[0].rstrip("="):
         return lines[0]
-    raise SparkError(f"the key file holds no {variable}", path, "Run the engine layer, which writes it again")
+    raise SparkError(f"the key file holds no {KEY_VARIABLE}", path, "Run the engine layer, which writes it again")
 
 
 def ask(
@@ -253,11 +253,11 @@ def _check_numbers(numbers: Any, what: str, target: Target) -> None:
         raise ProbeError("empty", f"the {what} has no number", target.where)
 
 
-def status_without_access(target: Target, timeout_s: float = 10.0) -> int:
+def status_without_access(target: Target) -> int:
     """The HTTP status that a request with a wrong key gets; anything but 401 or 403 means that anybody may ask."""
     stranger = Target(target.host, target.port, target.model, WRONG_KEY)
     try:
-        _Exchange(stranger, api_paths.MODELS, None, _Limit(timeout_s, time.monotonic)).close()
+        _Exchange(stranger, api_paths.MODELS, None, _Limit(10.0, time.monotonic)).close()
     except ProbeError as exc:
         if exc.status:
             return exc.status
@@ -283,16 +283,16 @@ def listed(target: Target, timeout_s: float = LISTED_S) -> None:
         )
 
 
-def ready(target: Target, path: str, timeout_s: float = LISTED_S) -> None:
+def ready(target: Target, path: str) -> None:
     """Raise :class:`SparkError` unless this path of it answers, and where it has models under other names only. One
     without such a path, or without a list of models, is taken as it is: a token tells."""
     try:
-        _Exchange(target, path, None, _Limit(timeout_s, time.monotonic)).close()
+        _Exchange(target, path, None, _Limit(LISTED_S, time.monotonic)).close()
     except ProbeError as exc:
         if exc.status != http.client.NOT_FOUND:
             raise
     try:
-        listed(target, timeout_s)
+        listed(target)
     except ProbeError as exc:
         if exc.kind == "name":
             raise

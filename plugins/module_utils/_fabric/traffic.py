@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Optional
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Count, RdmaDevice
@@ -46,9 +46,6 @@ class Verdict:
     words: str
     warning: str = ""
     moved: Moved = field(default_factory=dict)
-
-    def as_dict(self) -> dict[str, Any]:
-        return dict(vars(self))
 
 
 def planned(machine: Machine) -> tuple[Rail, ...]:

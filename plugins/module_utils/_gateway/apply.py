@@ -46,9 +46,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed impor
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed import secret as managed_secret
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File, Result
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import (
-    HASH_VARIABLE,
     Service,
     Wanted,
+    hash_of,
     parse_environ,
 )
 
@@ -109,10 +109,6 @@ def ensure(request: Request, check: bool) -> Answer:
         return remove(Node(), check_mode=check)
     keys = tuple(Key(key.name, request.keys.get(key.name, "")) for key in request.settings.keys)
     return apply(Node(), replace(request.settings, keys=keys), request.rendered, check_mode=check)
-
-
-def _relay_hash(unit: str) -> str:
-    return unit.rpartition(f"{HASH_VARIABLE}=")[2].strip()
 
 
 def _mark_of(files: Sequence[File]) -> str:
@@ -340,13 +336,13 @@ class _Gateway:
         if not state.running:
             return "started"
         ran = parse_environ(self.machine.content(f"/proc/{state.main_pid}/environ") or b"")
-        if ran != _relay_hash(self.rendered[f"{paths.UNITS}/{RELAY}"]):
+        if ran != hash_of(self.rendered[f"{paths.UNITS}/{RELAY}"]):
             return "restarted"
         return "none" if self.node.relay() == _mark_of(files) else "reloaded"
 
     def _run_relay(self, action: str, mark: str) -> None:
         if action in ("started", "restarted"):
-            unit = _relay_hash(self.rendered[f"{paths.UNITS}/{RELAY}"])
+            unit = hash_of(self.rendered[f"{paths.UNITS}/{RELAY}"])
             self.node.service(Wanted(RELAY, config_hash=unit), self.machine).run()
         elif action == "reloaded":
             self.machine.command("systemctl", "reload", RELAY, step="reloading the relay")

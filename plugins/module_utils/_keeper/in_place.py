@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
@@ -25,8 +24,9 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.by_name import Models
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.decide import Verdict, View
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.parts import Parts, Reach
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.peers import at_once
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Before, State
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import HASH_VARIABLE
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.service import HASH_VARIABLE, hash_of
 
 PLACED = "SPARKMATRIX_PLACED"
 AGAIN_S = 60.0  # until nodes are asked again, after one has not said whether it could serve
@@ -34,11 +34,7 @@ AGAIN_S = 60.0  # until nodes are asked again, after one has not said whether it
 
 def each(nodes: Sequence[Reach], act: Callable[[Reach], str]) -> str:
     """What went wrong on any of them, all at the same time."""
-    if not nodes:
-        return ""
-    with ThreadPoolExecutor(max_workers=16) as pool:
-        problems = list(pool.map(act, nodes))
-    return "; ".join(problem for problem in problems if problem)
+    return "; ".join(filter(None, at_once(nodes, act)))
 
 
 def before(machine: Machine, instance: str = "") -> Before | None:
@@ -221,6 +217,6 @@ class InPlace:
 
 def again(machine: Machine, instance: str, placed: str) -> None:
     """This process becomes the keeper of what is in place now, and the unit's as it then is. ``placed``: is for it."""
-    found = (machine.read(f"{paths.UNITS}/{Names(instance).keeper}") or "").rpartition(f"{HASH_VARIABLE}=")[2].strip()
+    found = hash_of(machine.read(f"{paths.UNITS}/{Names(instance).keeper}") or "")
     environment = {**os.environ, HASH_VARIABLE: found, PLACED: placed}
     os.execve(sys.executable, [sys.executable, "-IB", *sys.argv], environment)  # noqa: S606 -- this very program

@@ -14,7 +14,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -198,8 +197,7 @@ class Keeper:
             found.append(Member(node.host, seen, report, problem=problem))
         if not ping or len(found) < 2:
             return found
-        with ThreadPoolExecutor(max_workers=16) as pool:
-            answers = list(pool.map(self.parts.ping, [self.parts.addresses[member.host] for member in found[1:]]))
+        answers = keeper_peers.at_once([self.parts.addresses[member.host] for member in found[1:]], self.parts.ping)
         return [found[0], *(replace(member, pings=answer) for member, answer in zip(found[1:], answers))]
 
     def view(self) -> View:

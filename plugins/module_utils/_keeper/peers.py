@@ -46,6 +46,7 @@ REFUSED = ("Permission denied", "Host key verification failed")  # what OpenSSH 
 ALIVE = ("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=2")
 OUTSIDE = ("systemd-run", "--quiet", "--wait", "--pipe", "--collect", "--")
 QUIET = ("-o", "LogLevel=ERROR")  # no banner of the other side between its reports
+Asked = TypeVar("Asked")
 Said = TypeVar("Said")
 
 
@@ -58,10 +59,10 @@ def ask(argv: Sequence[str], timeout_s: float, told: str = "") -> Completed:
     return run_limited(argv, timeout_s, MAX_CHARACTERS, told)
 
 
-def of_all(hosts: Sequence[str], ask: Callable[[str], Said]) -> dict[str, Said]:
+def at_once(asked: Sequence[Asked], ask: Callable[[Asked], Said]) -> list[Said]:
     """What each of them says, asked at the same time."""
     with ThreadPoolExecutor(max_workers=16) as pool:
-        return dict(zip(hosts, pool.map(ask, hosts)))
+        return list(pool.map(ask, asked))
 
 
 def opened(argv: Sequence[str], popen: Callable[..., Any] = subprocess.Popen) -> Any:
@@ -75,17 +76,21 @@ def words(text: str) -> str:
     return " ".join(printable(text).split())[:SAID]
 
 
+def _problem(done: Completed, word: str, limit_s: float) -> str:
+    if done.rc == 0:
+        return ""
+    return f"no answer to {word} within {limit_s:.0f} s" if done.rc == TIMED_OUT else words(done.complaint)
+
+
 def _switched(host: str, argv: Sequence[str], action: str, told: str) -> str:
     """What this node says against it, or nothing. One that does not say whether it could serve says nothing about the
     model: :class:`SparkError`."""
     limit = CHECK_S if action == CHECK else ACT_S
     done = ask(argv, limit, told)
-    if done.rc == 0:
-        return ""
-    said = f"no answer to switch-{action} within {limit:.0f} s" if done.rc == TIMED_OUT else words(done.complaint)
+    problem = _problem(done, f"switch-{action}", limit)
     if action == CHECK and done.rc in SILENT:
-        raise SparkError(said, host)
-    return f"{host}: {said}"
+        raise SparkError(problem, host)
+    return f"{host}: {problem}" if problem else ""
 
 
 class Here:
@@ -188,12 +193,8 @@ class There:
 
     def act(self, action: str) -> str:
         word = f"rank-{action}"
-        done = self.runner(ssh(self.host, word), ACT_S)
-        if done.rc == 0:
-            return ""
-        if done.rc == TIMED_OUT:
-            return f"{self.host}: no answer to {word} within {ACT_S:.0f} s"
-        return f"{self.host}: {words(done.complaint)}"
+        problem = _problem(self.runner(ssh(self.host, word), ACT_S), word, ACT_S)
+        return f"{self.host}: {problem}" if problem else ""
 
     def switch(self, action: str, told: str) -> str:
         problem = _switched(self.host, ssh(self.host, f"switch-{action}"), action, told)

@@ -63,13 +63,18 @@ def _shown(unit: Unit) -> dict[str, Any]:
     return {"state": state, "enabled": unit.is_enabled, "config_hash": unit.running_hash or ""}
 
 
-def parse_environ(content: bytes, name: str = HASH_VARIABLE) -> str | None:
-    """The value of ``name`` in ``/proc/<pid>/environ``: entries end with a zero byte (proc(5))."""
-    wanted = f"{name}=".encode()
+def parse_environ(content: bytes) -> str | None:
+    """The hash in ``/proc/<pid>/environ``: entries end with a zero byte (proc(5))."""
+    wanted = f"{HASH_VARIABLE}=".encode()
     for entry in content.split(b"\0"):
         if entry.startswith(wanted):
             return entry[len(wanted) :].decode("utf-8", "replace")
     return None
+
+
+def hash_of(unit: str) -> str:
+    """The one that a unit file sets, the last line of its environment."""
+    return unit.rpartition(f"{HASH_VARIABLE}=")[2].strip()
 
 
 def _timer(name: str) -> str:

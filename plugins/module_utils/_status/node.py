@@ -222,7 +222,7 @@ def _nodes(asked: Asked, told: Mapping[str, Description], here: bool, fabric: st
     own = {member.host for service in told.values() for member in service.ordered if member.rank == service.rank}
     members = [member.host for service in told.values() for member in service.ordered if member.ranks]
     others = [host for host in dict.fromkeys(members) if host not in own]
-    answers = peers.of_all(others, lambda host: _other(asked, host, here))
+    answers = dict(zip(others, peers.at_once(others, lambda host: _other(asked, host, here))))
     return [answers.get(host) or _this(asked, host, told, fabric) for host in dict.fromkeys([*own, *members])]
 
 

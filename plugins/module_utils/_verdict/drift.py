@@ -188,7 +188,7 @@ def wanted(machine: Machine, fact: FabricFact | None) -> tuple[list[str], list[s
 
 def others(hosts: Sequence[str], ask: Callable[[str], Any]) -> list[Node]:
     found = []
-    for host, done in peers.of_all(hosts, ask).items():
+    for host, done in zip(hosts, peers.at_once(hosts, ask)):
         try:
             found.append(read(host, done.out))
         except SparkError:

@@ -156,15 +156,15 @@ def value_text(value: Any) -> str:
     return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def file_text(path: Path, remedy: str = f"Check {WHERE}") -> str:
+def file_text(path: Path) -> str:
     """Of somebody else, and not endless."""
     try:
         with path.open(encoding="utf-8") as opened:
             text = opened.read(MAX_TEXT + 1)
     except OSError as exc:
-        raise SparkError(f"it cannot be read ({exc.strerror})", str(path), remedy) from exc
+        raise SparkError(f"it cannot be read ({exc.strerror})", str(path), f"Check {WHERE}") from exc
     except ValueError as exc:
-        raise SparkError(f"it is no text ({exc})", str(path), remedy) from exc
+        raise SparkError(f"it is no text ({exc})", str(path), f"Check {WHERE}") from exc
     if len(text) > MAX_TEXT or "\0" in text:
         raise SparkError(f"it has more than {MAX_TEXT} characters, or is no text", str(path), "Shorten it")
     return text

@@ -159,6 +159,12 @@ class Cluster:
         if self.now > self.until:
             raise EndOfTest
 
+    def runs_already(self, configuration="h"):
+        for node in self.parts.nodes:
+            node.act("start")
+        self.head.hashes[ENGINE] = configuration
+        self.did.clear()
+
     def keep(self, settings=SETTINGS, until=60.0):
         self.until = self.now + until
         while True:
@@ -208,19 +214,14 @@ def test_without_ray_all_ranks_start(tmp_path):
 
 
 def test_running_ranks_are_adopted(cluster):
-    for node in (cluster.head, cluster.worker):
-        node.act("start")
-    cluster.did.clear()
+    cluster.runs_already()
     cluster.keep()
     assert cluster.did == []
     assert cluster.phase == "serving"
 
 
 def test_ranks_with_an_earlier_configuration_are_replaced_gently(cluster):
-    for node in (cluster.head, cluster.worker):
-        node.act("start")
-    cluster.head.hashes[ENGINE] = "old"
-    cluster.did.clear()
+    cluster.runs_already("old")
     cluster.keep()
     assert cluster.did[:2] == ["stop spark1", "kill spark2"]
     assert cluster.events == ["configuration"]
@@ -231,10 +232,7 @@ def test_ranks_with_an_earlier_configuration_are_replaced_gently(cluster):
 def test_a_planned_restart_lets_answers_end_first(cluster, ends, waits):
     """The gateway holds what is new, by the keeper's word; what runs for too long is ended."""
     words = []
-    for node in (cluster.head, cluster.worker):
-        node.act("start")
-    cluster.head.hashes[ENGINE] = "old"
-    cluster.did.clear()
+    cluster.runs_already("old")
     cluster.parts.busy = lambda: words.append(word.read(word.path(root=cluster.store.root)).phase) or cluster.now < ends
     stopped = []
     cluster.head.act = lambda action, act=cluster.head.act: stopped.append(cluster.now) or act(action)
@@ -253,9 +251,7 @@ def test_the_history_says_what_was_changed(cluster):
 
 
 def test_a_keeper_that_begins_knows_with_what_the_ranks_run(cluster):
-    for node in (cluster.head, cluster.worker):
-        node.act("start")
-    cluster.head.hashes[ENGINE] = "old"
+    cluster.runs_already("old")
     cluster.store.write(print, settings={"context": "256"})
     cluster.parts.settings = lambda: {"context": "512", "image": "new"}
     cluster.keep()
@@ -298,8 +294,7 @@ def test_where_the_time_of_a_start_went(cluster):
 
 
 def test_a_start_that_nobody_has_seen_has_no_parts(cluster):
-    for node in (cluster.head, cluster.worker):
-        node.act("start")
+    cluster.runs_already()
     cluster.keep()
     assert cluster.phase == "serving" and cluster.store.read().start_parts == {}
 
@@ -398,22 +393,16 @@ def test_a_hang(cluster):
     assert cluster.events == ["hang"]
 
 
-def test_a_busy_engine_is_left_alone(cluster):
+@pytest.mark.parametrize(("counters", "between"), [("vllm:kv_cache_usage_perc {}", ""), ('[{{"iter": {}}}]', "[]")])
+def test_a_busy_engine_is_left_alone(cluster, counters, between):
     cluster.plan[20.0] = set_to(cluster, "answers", False)
     for moment in range(25, 900, 25):
-        cluster.plan[float(moment)] = set_to(cluster, "counters", f"vllm:kv_cache_usage_perc {moment}")
+        cluster.plan[float(moment)] = set_to(cluster, "counters", counters.format(moment))
+        if between:
+            cluster.plan[float(moment) + 6] = set_to(cluster, "counters", between)
     cluster.keep(until=880)
     assert cluster.events == []
     assert "busy" in cluster.store.read().detail
-
-
-def test_an_engine_whose_iterations_go_on_is_left_alone(cluster):
-    cluster.plan[20.0] = set_to(cluster, "answers", False)
-    for moment in range(25, 900, 25):
-        cluster.plan[float(moment)] = set_to(cluster, "counters", f'[{{"iter": {moment}}}]')
-        cluster.plan[float(moment) + 6] = set_to(cluster, "counters", "[]")
-    cluster.keep(until=880)
-    assert cluster.events == []
 
 
 def test_a_node_that_loses_its_power(cluster):
@@ -526,9 +515,7 @@ def test_ray_that_is_not_complete_is_a_failed_start(cluster):
 
 
 def test_what_cannot_be_stopped_is_a_failed_start(cluster):
-    for node in (cluster.head, cluster.worker):
-        node.act("start")
-    cluster.head.hashes[ENGINE] = "old"
+    cluster.runs_already("old")
     cluster.head.refuses = "hangs in the kernel"
     cluster.keep(until=20)
     assert cluster.store.read().history[1].reason == "hangs in the kernel"
@@ -672,6 +659,11 @@ def test_the_prober_remembers_since_when():
     assert (prober.silent_since, prober.ok_at) == (None, 9.0)
 
 
+def prints(*lines, **more):
+    """Another node, whose connection brings these lines."""
+    return keeper_peers.There("b", popen=lambda *_a, **_k: Ssh(lines), sleep=lambda _s: None, **more)
+
+
 class Ssh:
     def __init__(self, lines):
         self.stdout = io.StringIO("".join(lines))
@@ -685,8 +677,7 @@ class Ssh:
 
 def test_another_node_reports_over_one_connection():
     now = [0.0]
-    lines = ["motd\n", Report({}).text() + "\n"]
-    there = keeper_peers.There("b", popen=lambda *_a, **_k: Ssh(lines), clock=lambda: now[0], sleep=lambda _s: None)
+    there = prints("motd\n", Report({}).text() + "\n", clock=lambda: now[0])
     assert there.latest()[0] is False
     there.follow(1)
     assert there.latest()[:2] == (True, Report({}))
@@ -704,16 +695,16 @@ def test_another_node_reports_over_one_connection():
 
 def test_a_node_that_lets_nobody_in_is_said_with_what_to_do():
     """The key of the peers was removed there."""
-    lines = ["sparkmatrix-peer@10.0.0.14: Permission denied (publickey).\n"]
-    there = keeper_peers.There("b", popen=lambda *_a, **_k: Ssh(lines), sleep=lambda _s: None)
+    line = "sparkmatrix-peer@10.0.0.14: Permission denied (publickey).\n"
+    there = prints(line)
     assert there.latest()[::2] == (False, "")  # nobody has asked it yet
     there.follow(1)
-    assert there.latest()[2] == f"{lines[0].strip()} {keeper_peers.REMEDY}"
+    assert there.latest()[2] == f"{line.strip()} {keeper_peers.REMEDY}"
 
 
 def test_a_report_that_is_not_understood_counts_as_none():
     lines = [Report({}, schema=9).text() + "\n", "\x1b[1mbye\n"]
-    there = keeper_peers.There("b", popen=lambda *_a, **_k: Ssh(lines[:1]), sleep=lambda _s: None)
+    there = prints(lines[0])
     there.follow(1)
     seen, report, problem = there.latest()
     assert (seen, report) == (False, Report({})) and "schema 9, this release reads 1" in problem
