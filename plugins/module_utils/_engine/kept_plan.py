@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Annotated, Any, Optional
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import document, json_text, paths
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Count, Flag, WordOrEmpty, Words
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, remove
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import at_hand, image, taken
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import plan_document as engine_plan
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import NodePlan
@@ -108,10 +107,7 @@ def drop_prefixes(plan: NodePlan, root: str = "/", check_mode: bool = False) -> 
     others = [own for own in base.glob("*") if f"{paths.PREFIXES}/{own.name}" not in kept and not own.is_symlink()]
     there = [path for own in others for path in own.glob("*")]
     for path in there if not check_mode else ():
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
+        remove(str(path))
     return bool(there)
 
 

@@ -14,7 +14,6 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
 import signal
 import stat
 import sys
@@ -23,8 +22,8 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError, printable
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine, remove
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.systemd import notify
 
 HELP = "keep an engine's prefix cache on disk its own, and below its limit"
@@ -112,12 +111,11 @@ def _remove_others(kept: Kept, base: str, same: bool) -> list[str]:
         whole = os.path.isdir(own) and not os.path.islink(own) and os.path.isfile(f"{own}{MARK}")
         if whole and (same or of != kept.key):
             continue
-        if os.path.isdir(path) and not os.path.islink(path):
-            shutil.rmtree(path)
+        directory = os.path.isdir(path) and not os.path.islink(path)
+        remove(path)
+        if directory:
             why = "it was computed from other files, or before the machine went down without an end"
-            said.append(f"Removed {kept.base}/{name}: {why}")
-        else:
-            os.unlink(path)
+            said.append(f"Removed {kept.base}/{printable(name)}: {why}")
     return said
 
 

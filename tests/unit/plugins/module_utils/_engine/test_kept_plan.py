@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -83,6 +84,18 @@ def test_what_services_kept_of_prompts_goes_with_their_cache(tmp_path):
     assert not kept.drop_prefixes(replace(PLAN, here=(one,)), str(tmp_path))
     assert kept.drop_prefixes(PLAN, str(tmp_path))
     assert list((base / "chat").iterdir()) == []
+
+
+def test_directories_in_each_other_keep_nothing_from_being_removed(tmp_path, monkeypatch):
+    """An engine may make as many as it likes there."""
+    own = tmp_path / paths.PREFIXES[1:] / "chat"
+    own.mkdir(parents=True)
+    monkeypatch.chdir(own)
+    for _deep in range(1500):
+        os.mkdir("key")
+        os.chdir("key")
+    os.chdir(own)
+    assert kept.drop_prefixes(PLAN, str(tmp_path)) and list(own.iterdir()) == []
 
 
 def test_which_services_differ():

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
@@ -134,8 +135,8 @@ def test_nothing_is_kept_for_a_model_that_is_not_found(root):
 
 def test_others_that_cannot_be_removed_are_an_error(root, monkeypatch):
     block(root, "aaa1", key="other")  # nothing says of what
-    monkeypatch.setattr(prefixes.shutil, "rmtree", lambda path: (_ for _ in ()).throw(OSError(30, "Read-only")))
-    with pytest.raises(SparkError, match="what must not be read cannot be removed"):
+    monkeypatch.setattr(machine, "run", lambda argv, _seconds: Completed(1, "", "Read-only file system"))
+    with pytest.raises(SparkError, match=f"{BASE}/other.*cannot be removed"):
         prefixes.prepare(kept(), node(root))
 
 
