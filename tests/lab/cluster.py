@@ -20,6 +20,7 @@ from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
 import gpu
+import labstate
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 STATE = ROOT / ".lab"
@@ -29,16 +30,11 @@ HEAD = "spark1"
 NODES = 4
 MAX_EXECUTIONS = 32  # module executions per node in a run of site.yml that changes nothing: each costs about a second
 HEARTBEAT_S = 15
+cache = labstate.cache_dir
 
 
 class LabError(Exception):
     """A step of the lab failed; the text says which and where its log is."""
-
-
-def cache() -> pathlib.Path:
-    """Where images and environments are kept between runs and checkouts."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return pathlib.Path(os.environ.get("SPARKMATRIX_CACHE") or f"{base}/sparkmatrix")
 
 
 def say(text: str) -> None:

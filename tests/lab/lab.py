@@ -40,6 +40,7 @@ from labstate import (
     Record,
     cache_dir,
     holder,
+    install,
     machine_lock,
     operation,
     run,
@@ -142,16 +143,7 @@ def check(gpus: bool = False) -> int:
 
 
 def setup(gpus: bool = False) -> int:
-    packages = missing_packages()
-    if packages:
-        command = ["apt-get", "install", "-y", "--no-install-recommends", *packages]
-        if os.geteuid() != 0 or not shutil.which("apt-get"):
-            return check(gpus)
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        print(f"Installing {' '.join(packages)}", flush=True)
-        if subprocess.run(command, env=environment, check=False).returncode:
-            subprocess.run(["apt-get", "update"], env=environment, check=True)
-            subprocess.run(command, env=environment, check=True)
+    install(missing_packages())
     return check(gpus)
 
 

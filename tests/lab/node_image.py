@@ -59,8 +59,8 @@ def fingerprint() -> str:
     return digest.hexdigest()[:16]
 
 
-def packages() -> list[str]:
-    lines = (line.strip() for line in (SOURCES / "packages.txt").read_text().splitlines())
+def packages(place: pathlib.Path = SOURCES) -> list[str]:
+    lines = (line.strip() for line in (place / "packages.txt").read_text().splitlines())
     return [line for line in lines if line and not line.startswith("#")]
 
 

@@ -20,7 +20,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "lab"))
 import cluster
 import test_staying_up as staying_up
 from cluster import LabError
-from test_services import CLIENT, nothing
+from test_services import CLIENT, reset
 from test_staying_up import HEAD, WORKER, Cluster, Launch
 
 RECORD = "/var/lib/sparkmatrix/kernels/standin.json"
@@ -133,10 +133,7 @@ def returned(here: Own) -> dict[str, Any]:
 
 def gone(here: Own) -> dict[str, Any]:
     """Reset."""
-    run = here.site("own-gone", "reset.yml", "--tags", "engine")
-    for host in (HEAD, WORKER):
-        nothing(here, host)
-    return {"seconds": round(run.seconds)}
+    return reset(here, "own-gone")
 
 
 STEPS = {

@@ -32,7 +32,7 @@ import peer_sources
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._peers import as_command, placement
 from cluster import LabError
 from test_own_command import ALLOWED, BEHIND
-from test_services import nothing, status
+from test_services import reset, status
 from test_staying_up import BACK_S, HEAD, TOOL, Cluster, Launch
 
 RECORDS = "/var/lib/sparkmatrix/kernels"
@@ -333,10 +333,7 @@ def served(here: Peers) -> dict[str, Any]:
 
 def gone(here: Peers) -> dict[str, Any]:
     """Reset."""
-    run = here.site("peers-gone", "reset.yml", "--tags", "engine")
-    for host in here.launch.hosts:
-        nothing(here, host)
-    return {"seconds": round(run.seconds)}
+    return reset(here, "peers-gone")
 
 
 STEPS = {"served": served, "gone": gone}

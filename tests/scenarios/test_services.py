@@ -84,6 +84,13 @@ def nothing(here: Cluster, host: str, *words: str) -> None:
         raise LabError(f"left on {host}: {'; '.join(found)}")
 
 
+def reset(here: Cluster, name: str, tags: str = "engine", *more: str) -> dict[str, Any]:
+    run = here.site(name, "reset.yml", "--tags", tags, *more)
+    for host in here.launch.hosts:
+        nothing(here, host)
+    return {"seconds": round(run.seconds)}
+
+
 def apart(here: Cluster) -> dict[str, Any]:
     """One on each node. The second is reached over the fabric, with the same key."""
     run = here.site("services-apart", "site.yml", *options(APART))
@@ -160,10 +167,7 @@ def back(here: Cluster) -> dict[str, Any]:
 
 def gone(here: Cluster) -> dict[str, Any]:
     """Reset."""
-    run = here.site("services-gone", "reset.yml", "--tags", "engine")
-    for host in ("spark1", "spark2"):
-        nothing(here, host)
-    return {"seconds": round(run.seconds)}
+    return reset(here, "services-gone")
 
 
 LEFT: dict[str, Any] = {"name": "left", "served_model_name": "left", "nodes": ["spark1", "spark2"]}
@@ -340,10 +344,7 @@ def pairs_stopped(here: Cluster) -> dict[str, Any]:
 
 def pairs_gone(here: Cluster) -> dict[str, Any]:
     """Reset."""
-    run = here.site("pairs-gone", "reset.yml", "--tags", "gateway,engine,ray", *BEHIND)
-    for host in ("spark1", "spark2", "spark3", "spark4"):
-        nothing(here, host)
-    return {"seconds": round(run.seconds)}
+    return reset(here, "pairs-gone", "gateway,engine,ray", *BEHIND)
 
 
 STANDIN: dict[str, Any] = {"recipe": "standin", "runtime": "container"}
@@ -413,9 +414,7 @@ def containers_gone(here: Cluster) -> dict[str, Any]:
     if shown != ["sparkmatrix-engine"]:
         raise LabError(f"the node has the containers {shown}")
     nothing(here, "spark1", "-chat", "-code", "-last")
-    run = here.site("containers-gone", "reset.yml", "--tags", "engine")
-    nothing(here, "spark1")
-    return {"seconds": round(run.seconds)}
+    return reset(here, "containers-gone")
 
 
 STEPS = {step.__name__: step for step in (apart, again, together, killed, single, back, gone)}

@@ -7,6 +7,7 @@ result, failed = run_module(show_gids, {"device": ["rocep1s0f0"]}, check=True)
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import json
@@ -44,6 +45,17 @@ def run_module(
 def run_call(name: str, request: Mapping[str, Any], *, check: bool = False) -> tuple[dict[str, Any], bool]:
     """A call of the module ``node``."""
     return run_module(node, {"call": name, "request": dict(request)}, check=check)
+
+
+def arguments(program: ModuleType, *words: str) -> argparse.Namespace:
+    """As a subcommand of the node's program reads them."""
+    parser = argparse.ArgumentParser()
+    program.configure(parser)
+    return parser.parse_args(words)
+
+
+def run_program(program: ModuleType, *words: str) -> int:
+    return int(program.run(arguments(program, *words)))
 
 
 def action(module: ModuleType, args: Mapping[str, Any], *, check: bool = False) -> Any:

@@ -25,7 +25,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 import machine
 import vm_image
-from labstate import LabError, operation
+from labstate import LabError, install, operation
 from machine import Vms
 from sim import spark
 
@@ -68,14 +68,7 @@ def check() -> int:
 
 
 def setup() -> int:
-    packages = missing_packages()
-    if packages and os.geteuid() == 0 and shutil.which("apt-get"):
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        command = ["apt-get", "install", "-y", "--no-install-recommends", *packages]
-        print(f"Installing {' '.join(packages)}", flush=True)
-        if subprocess.run(command, env=environment, check=False).returncode:
-            subprocess.run(["apt-get", "update"], env=environment, check=True)
-            subprocess.run(command, env=environment, check=True)
+    install(missing_packages())
     return check()
 
 

@@ -56,11 +56,6 @@ rm -rf "$PART/upper" "$PART/work" "$PART/tree"
 """
 
 
-def packages() -> list[str]:
-    lines = (line.strip() for line in (HERE / "packages.txt").read_text().splitlines())
-    return [line for line in lines if line and not line.startswith("#")]
-
-
 def fingerprint() -> str:
     digest = hashlib.sha256(f"{RECIPE}{DISK_GIB}{node_image.fingerprint()}{BUILD}".encode())
     for path in (HERE / "packages.txt", GUEST / "finish.sh", GUEST / "sparkvm.service"):
@@ -94,7 +89,7 @@ def build() -> pathlib.Path:
             "LOWER": str(tree),
             "PART": str(part),
             "GUEST": str(GUEST),
-            "PACKAGES": " ".join(packages()),
+            "PACKAGES": " ".join(node_image.packages(HERE)),
             "DISK_GIB": str(DISK_GIB),
         }
         node_image.logged(["unshare", "--mount", "--propagation", "private", "sh", "-c", BUILD], environment)

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import shlex
@@ -18,7 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts imp
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts.cache import Cache
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import paths
 from model_manifest import CONTENT, NAME
-from module_runner import action
+from module_runner import action, run_program
 
 
 @pytest.fixture
@@ -43,12 +42,10 @@ class Node:
             raise OSError("the connection is lost")
         node, artifacts, *argv = self.steps[-1]
         assert (node, artifacts) == (paths.NODE_PROGRAM, "artifacts")
-        parser = argparse.ArgumentParser()
-        program.configure(parser)
         out, err = io.StringIO(), io.StringIO()
         with self._monkeypatch.context() as there, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             there.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(in_data)))
-            rc = program.run(parser.parse_args(argv))
+            rc = run_program(program, *argv)
         return {"rc": rc, "stdout": out.getvalue(), "stderr": err.getvalue()}
 
 

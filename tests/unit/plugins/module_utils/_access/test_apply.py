@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +29,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._firewall impo
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import forced_command
 from fake_access import SSHD_CONFIG, USER_RULES, FakeAccess
 from fake_machine import Killed
+from module_runner import run_program
 from root_or_not import root_or_not
 
 assert root_or_not  # a fixture
@@ -327,16 +327,14 @@ def test_damaged_records_are_named(node: FakeAccess, path: str, text: str) -> No
 
 def test_the_command_of_the_timer(node: FakeAccess, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setattr(rollback, "Machine", node.machine)
-    parser = argparse.ArgumentParser()
-    rollback.configure(parser)
     outcome = reconcile(node.machine(), ALL)
     assert node.timer == outcome.transaction
     node.fail = {"ufw --force": "busy"}
-    assert rollback.run(parser.parse_args(["--transaction", node.timer])) == 1
+    assert run_program(rollback, "--transaction", node.timer) == 1
     node.fail = {}
-    assert rollback.run(parser.parse_args(["--transaction", node.timer])) == 0
+    assert run_program(rollback, "--transaction", node.timer) == 0
     assert node.filtering is None
-    assert rollback.run(parser.parse_args([])) == 0
+    assert run_program(rollback) == 0
     assert capsys.readouterr().out.endswith("is pending\n")
 
 
@@ -395,10 +393,8 @@ def test_a_key_that_cannot_be_made(node: FakeAccess) -> None:
 
 def say(asked: str, key: str, monkeypatch: pytest.MonkeyPatch) -> int:
     """As sshd runs it, for the key whose line says ``peer <key>``."""
-    parser = argparse.ArgumentParser()
-    forced_command.configure(parser)
     monkeypatch.setenv("SSH_ORIGINAL_COMMAND", asked)
-    return forced_command.run(parser.parse_args(key.split()))
+    return run_program(forced_command, *key.split())
 
 
 @pytest.mark.parametrize("asked", ["", "id", "version; id", "drop-caches --x", "sudo id", "$(id)", "peer"])

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -14,6 +13,7 @@ import threading
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import mpi
+from module_runner import arguments, run_program
 
 SECRET = b"a-secret-of-the-test"
 # As Open MPI 4.1.8 gives it to its agent: one word up to the program if a prefix is set, the rest quoted for a shell.
@@ -225,20 +225,14 @@ def test_nobody_but_the_head_is_listened_to():
     assert got == [WANTED]
 
 
-def arguments(*words):
-    parser = argparse.ArgumentParser()
-    mpi.configure(parser)
-    return parser.parse_args(words)
-
-
 def test_the_command_of_the_agent(monkeypatch, capsys):
     asked = []
     monkeypatch.setattr(mpi, "shared", lambda: SECRET)
     monkeypatch.setattr(mpi, "order", lambda *words: asked.append(words))
-    given = arguments("order", "--port", "29501", "--source", "192.168.100.10", "192.168.100.11", PREFIXED, *REST)
+    given = arguments(mpi, "order", "--port", "29501", "--source", "192.168.100.10", "192.168.100.11", PREFIXED, *REST)
     assert mpi.run(given) == 1
     assert asked == [("192.168.100.11", 29501, WANTED, SECRET, "192.168.100.10")]
-    assert mpi.run(arguments("order", "--port", "1", "--source", "::1", "spark2", "prted")) == 1
+    assert run_program(mpi, "order", "--port", "1", "--source", "::1", "spark2", "prted") == 1
     assert "has no orted" in capsys.readouterr().err
 
 
@@ -252,7 +246,7 @@ def test_the_rank_becomes_the_daemon(monkeypatch, capsys):
     monkeypatch.setattr(mpi, "shared", lambda: SECRET)
     monkeypatch.setattr(mpi, "wait", lambda *_: (WANTED, left))
     monkeypatch.setattr(os, "execvp", become)
-    mpi.run(arguments("wait", "--head", "127.0.0.1", "--listen", "127.0.0.1:0"))
+    run_program(mpi, "wait", "--head", "127.0.0.1", "--listen", "127.0.0.1:0")
     assert became == [("orted", WANTED, True)]
     assert "waiting for the head" in capsys.readouterr().err
     left.close()
@@ -262,5 +256,5 @@ def test_the_rank_becomes_the_daemon(monkeypatch, capsys):
 def test_an_address_that_is_not_here(monkeypatch, capsys):
     monkeypatch.setattr(mpi, "shared", lambda: SECRET)
     for listen in ("192.0.2.1:29501", "127.0.0.1:70000"):
-        assert mpi.run(arguments("wait", "--head", "192.0.2.2", "--listen", listen)) == 1
+        assert run_program(mpi, "wait", "--head", "192.0.2.2", "--listen", listen) == 1
         assert "cannot wait for the head" in capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from dataclasses import replace
 
@@ -15,6 +14,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Member
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report import Stopped
+from module_runner import run_program
 
 RAY, ENGINE = "sparkmatrix-ray.service", "sparkmatrix-engine.service"
 
@@ -317,9 +317,7 @@ def test_what_peers_ask_for_is_named_where_it_is_damaged(tmp_path):
 
 def test_the_command(tmp_path, monkeypatch, capsys, systemd):
     path = tmp_path / "engine.json"
-    parser = argparse.ArgumentParser()
-    r.configure(parser)
-    assert r.run(parser.parse_args(["status", "--config", str(path)])) == 1
+    assert run_program(r, "status", "--config", str(path)) == 1
     assert "takes part in no engine" in capsys.readouterr().err
     members = (Member("spark1", 0, "a", True, True),)
     told = Description("h", 1, "m", "/key", (RAY,), members, runtime="container", stop_timeout_s=5)
@@ -327,18 +325,18 @@ def test_the_command(tmp_path, monkeypatch, capsys, systemd):
     path.write_text(json.dumps(told.as_dict()))
     node = systemd.node(tmp_path)
     monkeypatch.setattr(r, "Node", lambda _ranks: node)
-    assert r.run(parser.parse_args(["status", "--config", str(path)])) == 0
+    assert run_program(r, "status", "--config", str(path)) == 0
     assert "units" in json.loads(capsys.readouterr().out)
     systemd.stubborn = {RAY}
     for action, state in (("kill", "failed"), ("start", "active")):
-        assert r.run(parser.parse_args([action, "--config", str(path)])) == 0
+        assert run_program(r, action, "--config", str(path)) == 0
         assert systemd.states[RAY] == state, action
     systemd.stubborn = set()
-    assert r.run(parser.parse_args(["stop", "--config", str(path)])) == 0
+    assert run_program(r, "stop", "--config", str(path)) == 0
     assert systemd.states[RAY] == "inactive"
 
     def gone(_node):
         raise BrokenPipeError
 
     monkeypatch.setattr(r, "watch", gone)
-    assert r.run(parser.parse_args(["watch", "--config", str(path)])) == 0
+    assert run_program(r, "watch", "--config", str(path)) == 0

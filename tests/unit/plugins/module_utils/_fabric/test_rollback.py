@@ -29,6 +29,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed impor
 from fabric_change import NICS, NOTHING, A, B, apply, machine, verify, wanted
 from fake_machine import Killed
 from fake_node import FakeNode
+from module_runner import run_program
 from root_or_not import root_or_not
 
 assert root_or_not  # a fixture
@@ -325,19 +326,17 @@ def test_the_subcommand_restores(
     node: FakeNode, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(rollback, "Machine", lambda: machine(node))
-    parser = argparse.ArgumentParser()
-    rollback.configure(parser)
-    assert rollback.run(parser.parse_args([])) == 0
+    assert run_program(rollback) == 0
     assert capsys.readouterr().out == "No change of the fabric is pending\n"
     before = snapshot(node)
     outcome = apply(node, wanted(), hold=True)
-    assert rollback.run(parser.parse_args(["--transaction", "other"])) == 0
+    assert run_program(rollback, "--transaction", "other") == 0
     capsys.readouterr()
     node.fail = {"netplan": "gone"}
-    assert rollback.run(parser.parse_args(["--transaction", outcome.transaction])) == 1
+    assert run_program(rollback, "--transaction", outcome.transaction) == 1
     assert "generating the previous configuration failed" in capsys.readouterr().err
     node.fail = {}
-    assert rollback.run(parser.parse_args(["--transaction", outcome.transaction])) == 0
+    assert run_program(rollback, "--transaction", outcome.transaction) == 0
     assert "was taken back" in capsys.readouterr().out
     assert snapshot(node) == before
 

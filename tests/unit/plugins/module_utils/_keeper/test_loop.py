@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import os
@@ -43,6 +42,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.start_times import Told
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Before, Entry, Store
 from fake_engine import KEY, fake_engine
+from module_runner import run_program
 
 RAY, ENGINE = "sparkmatrix-ray.service", "sparkmatrix-engine.service"
 SETTINGS = Settings(ready_s=100, memory_wait_s=30, hang_s=120, start_limit=3)
@@ -921,14 +921,12 @@ def test_start_of_ray_says_what_went_wrong(tmp_path):
 
 def test_the_command(tmp_path, monkeypatch, capsys):
     path = tmp_path / "engine.json"
-    parser = argparse.ArgumentParser()
-    keeper_loop.configure(parser)
-    assert keeper_loop.run(parser.parse_args(["--config", str(path)])) == 1
+    assert run_program(keeper_loop, "--config", str(path)) == 1
     assert "in no engine" in capsys.readouterr().err
     path.write_text(json.dumps(config(tmp_path).as_dict()))
     checked = []
     monkeypatch.setattr(keeper_loop.keeper_peers, "check", checked.append)
-    assert keeper_loop.run(parser.parse_args(["--check", "--config", str(path)])) == 0
+    assert run_program(keeper_loop, "--check", "--config", str(path)) == 0
     assert checked == [[]]
     handlers = []
     monkeypatch.setattr(keeper_loop.signal, "signal", lambda number, handler: handlers.append(handler))
@@ -944,11 +942,11 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(keeper_loop, "hold", lambda instance: held.append(keeper_pulse.hold(instance, str(tmp_path))))
     monkeypatch.setattr(keeper_loop, "Pulse", lambda _handle: Pulse(held.pop(0), tell=told.append))
     told = []
-    assert keeper_loop.run(parser.parse_args(["--config", str(path)])) == 3
+    assert run_program(keeper_loop, "--config", str(path)) == 3
     assert told == ["WATCHDOG=1", "READY=1"]
     capsys.readouterr()
     # That one still has the lock.
-    assert keeper_loop.run(parser.parse_args(["--config", str(path)])) == 1
+    assert run_program(keeper_loop, "--config", str(path)) == 1
     assert f"a keeper of this engine runs already (process {os.getpid()})" in capsys.readouterr().err
 
 

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -22,6 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import prefixes
+from module_runner import arguments
 
 COLLECTIONS = Path(__file__).resolve().parents[5] / "collections"
 BASE, MODEL = "/var/lib/sparkmatrix/prefixes/engine", "/models/m"
@@ -210,10 +210,8 @@ def test_the_program_is_ready_stays_and_ends_with_the_engine(tmp_path):
     systemctl.parent.mkdir()
     systemctl.write_text("#!/bin/sh\necho Id=x.service; echo LoadState=loaded; echo ActiveState=inactive\n")
     systemctl.chmod(0o755)
-    parser = argparse.ArgumentParser()
-    prefixes.configure(parser)
     argv = [str(base), "--key", "abc", "--limit-gb", "1", "--unit", "x.service", "--model", str(tmp_path)]
-    assert parser.parse_args(argv).limit_gb == 1
+    assert arguments(prefixes, *argv).limit_gb == 1
     code = (
         "import sys\n"
         "from ansible_collections.sparkmatrix.cluster.plugins.module_utils._node_program import main\n"

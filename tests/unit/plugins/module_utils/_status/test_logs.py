@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import os
@@ -17,6 +16,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import forced_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import every_node, logs, word_colours
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status.logs import Entry
+from module_runner import arguments, run_program
 
 
 def journal_line(at, unit, message, **more):
@@ -124,12 +124,6 @@ def told(*entries):
     return "".join(json.dumps({"at": at, "unit": unit, "text": text}) + "\n" for at, unit, text in entries)
 
 
-def arguments(*words):
-    parser = argparse.ArgumentParser()
-    logs.configure(parser)
-    return parser.parse_args(words)
-
-
 NODES = {"spark1": True, "spark2": False}
 
 
@@ -140,22 +134,22 @@ def test_all_nodes_in_the_order_of_time(capsys, monkeypatch):
         "spark1": (told((100, "keeper", "one"), (300, "engine", "three")), 0),
         "spark2": (told((200, "ray", "two\nand more")), 0),
     }
-    assert logs.show(arguments(), NODES, streams(said)) == 0
+    assert logs.show(arguments(logs), NODES, streams(said)) == 0
     assert capsys.readouterr().out == (
         "01-01 00:01:40 spark1 keeper: one\n"
         "01-01 00:03:20 spark2 ray: two\n    and more\n"
         "01-01 00:05:00 spark1 engine: three\n"
     )
-    assert logs.show(arguments("--part", "ray", "--json"), NODES, streams(said)) == 0
+    assert logs.show(arguments(logs, "--part", "ray", "--json"), NODES, streams(said)) == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line) == {"host": "spark2", "at": 200.0, "unit": "ray", "text": "two\nand more"}
-    assert logs.show(arguments("--lines", "1"), NODES, streams(said)) == 0
+    assert logs.show(arguments(logs, "--lines", "1"), NODES, streams(said)) == 0
     assert capsys.readouterr().out.count("\n") == 1
 
 
 def test_a_node_that_does_not_answer_is_named(capsys):
     said = {"spark1": (told((1, "keeper", "one")), 0), "spark2": ("ssh: no route to host\n", 255)}
-    assert logs.show(arguments(), NODES, streams(said)) == 1
+    assert logs.show(arguments(logs), NODES, streams(said)) == 1
     shown = capsys.readouterr()
     assert "keeper: one" in shown.out
     assert shown.err == "spark2: its logs are not known: ssh: no route to host\n"
@@ -163,7 +157,7 @@ def test_a_node_that_does_not_answer_is_named(capsys):
 
 def test_followed(capsys):
     said = {"spark1": (told((1, "keeper", "one")), 0), "spark2": ("", 0)}
-    assert logs.show(arguments("--follow"), NODES, streams(said)) == 0
+    assert logs.show(arguments(logs, "--follow"), NODES, streams(said)) == 0
     assert capsys.readouterr().out.count("keeper: one") == 2
 
 
@@ -224,7 +218,7 @@ def test_every_word_for_a_peer_is_one_that_it_may_say():
 
 def test_only_root_and_only_nodes_that_are_there(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(logs.os, "geteuid", lambda: 1000)
-    assert logs.run(arguments()) == 1
+    assert run_program(logs) == 1
     assert "sudo sparkmatrix logs" in capsys.readouterr().err
     assert every_node.hosts(str(tmp_path)) == {every_node.HERE: True}
     with pytest.raises(SparkError, match="no node spark9"):
@@ -267,6 +261,6 @@ def test_a_node_that_is_ahead_or_talks_without_end_takes_no_place_of_others(caps
         "spark1": (told((now + 30, "keeper", "of the head")), 0),
         "spark2": (told(*[(4e9, "engine", "flood")] * 500), 0),
     }
-    assert logs.show(arguments("--lines", "3", "--json"), NODES, streams(said)) == 0
+    assert logs.show(arguments(logs, "--lines", "3", "--json"), NODES, streams(said)) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert len(found) == 3 and all(one["at"] < now + 100 for one in found) and max(kept) < 40

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 
@@ -18,6 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.metric
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.counters import Moved
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot.snapshot import Service, Snapshot
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import every_node, top
+from module_runner import arguments, run_program
 
 GIB = top.GIB
 GPU = Clocks(96, 71, 2405, ("hardware power brake",), 60.5)
@@ -99,12 +99,6 @@ class Process:
         pass
 
 
-def arguments(*words):
-    parser = argparse.ArgumentParser()
-    top.configure(parser)
-    return parser.parse_args(words)
-
-
 @pytest.mark.parametrize(("words", "says"), [(("--once",), "in    4.0"), (("--json",), '"in_gbps": 4.0')])
 def test_one_frame_with_a_node_that_is_silent(capsys, words, says):
     text = "".join(json.dumps(document.plain(one)) + "\n" for one in (BEFORE, NOW))
@@ -113,12 +107,12 @@ def test_one_frame_with_a_node_that_is_silent(capsys, words, says):
         every_node.Stream("spark2", ["x"], lambda _argv, **_kw: Process("no route\n")),
     ]
     streams[0].read = lambda take: [take("spark1", document.plain(one)) for one in (BEFORE, NOW)]
-    assert top.show(arguments(*words), {"spark1": True, "spark2": False}, streams) == 1
+    assert top.show(arguments(top, *words), {"spark1": True, "spark2": False}, streams) == 1
     shown = capsys.readouterr().out
     assert says in shown and "no route" in shown
 
 
 def test_only_root(monkeypatch, capsys):
     monkeypatch.setattr(top.os, "geteuid", lambda: 1000)
-    assert top.run(arguments()) == 1
+    assert run_program(top) == 1
     assert "sudo sparkmatrix top" in capsys.readouterr().err

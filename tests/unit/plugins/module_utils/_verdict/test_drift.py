@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import replace
 
 import pytest
@@ -18,6 +17,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict impor
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._verdict.drift import Drift
 from ansible_collections.sparkmatrix.cluster.plugins.plugin_utils._access.plan import Node, plan
 from fake_spark import Spark
+from module_runner import run_program
 
 GOOD = Completed(0, drift.Node("spark2").as_text())
 DRIFTED = Drift("spark2", "fabric_fact", "spark2 net0: the MTU is 1500.")
@@ -163,13 +163,11 @@ def test_the_file_for_prometheus(tmp_path):
 def test_the_program_of_a_timer(found, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(drift, "collect", lambda _machine, _ask: (found, "spark1"))
     monkeypatch.setattr(drift.os, "geteuid", lambda: 0)
-    parser = argparse.ArgumentParser()
-    drift.configure(parser)
     path = tmp_path / "drift.prom"
-    assert drift.run(parser.parse_args(["--metrics", str(path)])) == len(found)
+    assert run_program(drift, "--metrics", str(path)) == len(found)
     said = "drift fabric_fact spark1: the MTU is 1500\n" if found else "nothing has drifted\n"
     assert capsys.readouterr().out == said
     assert f'kind="fabric_fact"}} {len(found)}' in path.read_text()
-    assert drift.run(parser.parse_args(["--metrics", str(tmp_path / "no/drift.prom")])) == drift.NOT_LOOKED
+    assert run_program(drift, "--metrics", str(tmp_path / "no/drift.prom")) == drift.NOT_LOOKED
     monkeypatch.setattr(drift.os, "geteuid", lambda: 1000)
-    assert drift.run(parser.parse_args([])) == drift.NOT_LOOKED
+    assert run_program(drift) == drift.NOT_LOOKED
