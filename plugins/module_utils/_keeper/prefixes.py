@@ -120,7 +120,10 @@ def _remove_others(kept: Kept, base: str, same: bool) -> list[str]:
 
 
 def _marked(base: str, key: str) -> object:
-    with contextlib.suppress(OSError, ValueError, SparkError), open(os.path.join(base, f"{key}{MARK}"), "rb") as stream:
+    path = os.path.join(base, f"{key}{MARK}")
+    if not os.path.isfile(path):  # a pipe would be read for ever
+        return None
+    with contextlib.suppress(OSError, ValueError, SparkError), open(path, "rb") as stream:
         return json_text.read(stream.read())
     return None
 
@@ -185,12 +188,14 @@ def bound(kept: Kept, machine: Machine) -> tuple[int, int]:
 
 
 def _files(base: str) -> Iterator[tuple[str, int, float]]:
-    """(path, bytes on the disk, when it was last used) of every file; no link is followed."""
+    """(path, bytes on the disk, when it was last used) of every file that is one; no link is followed."""
     for here, _folders, names in os.walk(base):
         for name in names:
             path = os.path.join(here, name)
             with contextlib.suppress(OSError):
                 status = os.lstat(path)
+                if not stat.S_ISREG(status.st_mode):
+                    continue
                 yield path, status.st_blocks * 512, max(status.st_atime, status.st_mtime)
 
 

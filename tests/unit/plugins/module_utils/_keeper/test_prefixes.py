@@ -140,6 +140,19 @@ def test_others_that_cannot_be_removed_are_an_error(root, monkeypatch):
         prefixes.prepare(kept(), node(root))
 
 
+def test_what_never_ends_is_not_read(root):
+    """An engine that was taken over may make a pipe where a file is read; nobody writes into it."""
+    prefixes.prepare(kept(), node(root))
+    pipe, mark = root / BASE[1:] / "abc/pipe", root / BASE[1:] / f"abc{prefixes.MARK}"
+    mark.unlink()
+    for path in (pipe, mark):
+        os.mkfifo(path)
+        os.utime(path, (time.time() + 9999,) * 2)
+    prefixes.end(kept(), node(root))
+    prefixes.prepare(kept(), node(root))
+    assert mark.is_file()
+
+
 def test_a_link_in_its_place_leads_nowhere(root):
     other = root / "precious"
     other.mkdir()
