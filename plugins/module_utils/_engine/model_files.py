@@ -10,14 +10,16 @@ from __future__ import annotations
 import hashlib
 import http.client
 import json
+import os
 import re
 import ssl
+import stat
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base import json_text
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
@@ -51,6 +53,7 @@ _WEIGHTS = ("*.safetensors", "*.gguf", "*.bin", "*.pt", "*.pth", "*.engine")
 _ALSO = ("tokenizer*", "tekken.json", "vocab*", "merges.txt", "*.py")  # what else ranks must have alike
 _POINTER = b"version https://git-lfs"
 _LONGEST_HEADER = 100_000_000  # of a safetensors file, by its own specification
+_LARGEST = 64 * 2**20  # of a configuration, or a list of weights
 _TIMEOUT_S = 20.0
 _NAMED = 3  # files that a message names
 
@@ -122,7 +125,7 @@ def read(place: Path) -> str:
         config = next((place / name for name in _CONFIGS if (place / name).is_file()), None)
         if config is None:
             raise SparkError("it has no config.json, so it is no model", str(place), remedy)
-        text = config.read_bytes()
+        text = _content(config)
         json_text.mapping(text, str(config), remedy)
         files, wrong = _weights(place, remedy)
     except (OSError, ValueError) as exc:
@@ -138,7 +141,7 @@ def _weights(place: Path, remedy: str) -> tuple[list[Path], str]:
     sets = []
     for index in sorted(place.glob(_INDEX), key=lambda path: ("safetensors" not in path.name, path.name)):
         with json_text.Reading("it names no weights", str(index), remedy):
-            named = set(map(str, json_text.mapping(index.read_bytes()).get("weight_map", {}).values()))
+            named = set(map(str, json_text.mapping(_content(index)).get("weight_map", {}).values()))
         sets.append(sorted(place / name for name in named))
     single = [found for pattern in _WEIGHTS for found in sorted(place.glob(pattern))]
     listed = {path for files in sets for path in files}
@@ -153,6 +156,24 @@ def _weights(place: Path, remedy: str) -> tuple[list[Path], str]:
     return [], first or f"it has no weights ({', '.join(_WEIGHTS[:3])})"
 
 
+def _opened(path: Path) -> BinaryIO:
+    """A file and no pipe, for which somebody would wait."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    raise ValueError(f"{path.name} is no file")
+
+
+def _content(path: Path) -> bytes:
+    """The service user may have made it, and root reads it while another model is served."""
+    with _opened(path) as opened:
+        content = opened.read(_LARGEST + 1)
+    if len(content) > _LARGEST:
+        raise ValueError(f"{path.name} has more than {_LARGEST} bytes")
+    return content
+
+
 def _wrong(path: Path) -> str:
     """Of one file with weights."""
     if not path.exists():
@@ -160,7 +181,7 @@ def _wrong(path: Path) -> str:
     size = path.stat().st_size
     if not size:
         return "is empty"
-    with path.open("rb") as opened:
+    with _opened(path) as opened:
         begin = opened.read(len(_POINTER))
         if begin == _POINTER:
             return "is a pointer of git-lfs and not the file (git lfs pull)"
@@ -220,7 +241,7 @@ def _cache(environment: Mapping[str, str]) -> Path | None:
 
 def _snapshot(place: Path, revision: str) -> Path | None:
     try:
-        commit = (place / "refs" / revision).read_text(encoding="utf-8").strip()
+        commit = _content(place / "refs" / revision).decode().strip()
     except (OSError, ValueError):
         commit = revision
     found = place / "snapshots" / commit
@@ -284,7 +305,7 @@ def token(environment: Mapping[str, str]) -> str:
     cache = environment.get("HF_HOME")
     for place in (environment.get("HF_TOKEN_PATH"), f"{cache}/token" if cache else ""):
         try:
-            text = Path(place).read_text(encoding="utf-8").strip() if place else ""
+            text = _content(Path(place)).decode().strip() if place else ""
         except (OSError, ValueError):
             text = ""
         # One line: nothing else is a header.

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import http.server
+import os
 import shutil
 import ssl
 import threading
@@ -59,6 +60,27 @@ def test_what_is_missing_is_named(tmp_path, damage, says):
     assert says in seen.problem
     assert "engine_model_path" in seen.remedy
     assert not seen.signature
+
+
+def pipe(path):
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda place: pipe(place / "config.json"),
+        lambda place: pipe(place / "model.safetensors.index.json"),
+        lambda place: pipe(place / SHARD),
+        lambda place: os.truncate(place / "config.json", 1 << 40),
+        lambda place: os.truncate(place / "model.safetensors.index.json", 1 << 40),
+    ],
+)
+def test_nothing_that_an_engine_puts_there_is_read_for_ever_or_whole(tmp_path, damage):
+    """The cache is the service user's, and root looks, on the head while it serves another model."""
+    damage(model_tree.model(tmp_path / "a"))
+    assert look(tmp_path / "a").problem
 
 
 def test_many_missing_files_are_counted(tmp_path):
