@@ -39,7 +39,7 @@ import cluster
 import pexpect
 import yaml
 from cluster import ROOT, LabError, say
-from test_first_login import ACCOUNT, HOST_KEY, HOSTS, MAKE, TOOL, FirstLogin
+from test_first_login import ACCOUNT, HOSTS, MAKE, TOOL, FirstLogin
 
 NAMES = {"spark1": "spark-1a2b", "spark2": "spark-3c4d"}
 MODEL, OTHER = "tiny-llama-one", "tiny-llama-two"
@@ -242,9 +242,6 @@ class OneLine(FirstLogin):
 
     def address(self, host: str) -> str:
         return str(self.logins[host]["ansible_host"])
-
-    def fingerprint(self, host: str) -> str:
-        return self.inside(host, f"ssh-keygen -lf {HOST_KEY}").split()[1]
 
     def tries(self) -> dict[str, int]:
         return {host: self.password_logins(host) for host in self.hosts}

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-SET = "web_ui"
 OWN_KEY = "web_ui_key"  # the set of files with its own key
 UNIT = "sparkmatrix-web-ui.service"
 USER = "sparkmatrix-web-ui"

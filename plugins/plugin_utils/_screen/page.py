@@ -451,15 +451,6 @@ def behind(start: str, text: str, width: int) -> str:
     return "\n".join(row for line in lines for row in folded(line, width)).removeprefix(start)
 
 
-def block(word: str, text: str, kind: str, who: str = "") -> list[Line]:
-    first, *more = text.rstrip().splitlines() or [""]
-    head = f"{who}: {first}" if who else first
-    return [
-        Line(f"  {word:<8} {head}", kind, fold=True),
-        *(Line(f"           {line}", kind, fold=True) for line in more),
-    ]
-
-
 def diff_kind(line: str) -> str:
     return {"+": ADDED, "-": REMOVED, "@": QUIET}.get(line[:1], "")
 

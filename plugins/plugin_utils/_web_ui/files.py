@@ -31,7 +31,6 @@ ENVIRONMENT = f"{paths.ETC}/web-ui.env"
 RUN = "/run/sparkmatrix-web-ui"
 IN_CONTAINER = "/data"  # where the data are there
 VENV = "/opt/sparkmatrix/web-ui"
-RUNTIMES = ("container", "venv")
 MEMORY_MIB = 4096  # of the GPU, too
 _IMAGE = re.compile(r"[a-z0-9][a-z0-9._:/-]*(:[A-Za-z0-9_][A-Za-z0-9._-]*)?(@sha256:[0-9a-f]{64})?")
 _RELEASE = re.compile(r":v?[0-9]+(\.[0-9]+){1,3}(@|$)")
