@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from dataclasses import dataclass
 
@@ -29,6 +30,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_d
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File, apply_set
 
 CHECK, PLACE = "check", "place"
+CHECK_S = 20.0  # of a look at files while it serves: meanwhile the keeper looks at nothing else
 LOCK = f"{paths.RUN}/switch.lock"
 ROLLBACK = "ansible-playbook playbooks/rollback.yml"
 # Parts of a plan that more than the engine follows, and who does. A run sees to them.
@@ -120,6 +122,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if arguments.action == CHECK:
+        signal.alarm(int(CHECK_S))  # nobody waits any more; files of the service user may keep it for longer
     try:
         asked = wanted(sys.stdin.buffer.read(MAX_ASKED))
         {CHECK: check, PLACE: place}[arguments.action](asked, Machine())

@@ -31,14 +31,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.report
     Report,
     parse,
 )
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.switch import CHECK
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.switch import CHECK, CHECK_S
 
 SSH_CONFIG = f"{paths.SSH}/config"
 FRESH_S = 3 * WATCH_S + 1.0  # three reports missed
 RETRY_S = 2.0
 SAID = 500  # characters of what ssh says
 ACT_S = STOPPING_S  # stopping has to wait for a unit's own time limit
-CHECK_S = 20.0  # of a look at files while it serves: meanwhile the keeper looks at nothing else
 SILENT = (TIMED_OUT, 255)  # 255: ssh had no connection, or has none any more
 REMEDY = "Let the layer access set up ssh between the nodes: ansible-playbook site.yml --tags access"
 REFUSED = ("Permission denied", "Host key verification failed")  # what OpenSSH says

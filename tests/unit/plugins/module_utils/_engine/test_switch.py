@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import Completed
@@ -12,7 +14,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import at_hand, kept_plan, switch
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.plan_document import Offer
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.switch import Wanted
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import in_place
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import in_place, peers
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Before
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._managed.files import File, apply_set
 from engine_plans import PLAN
@@ -125,6 +127,18 @@ def test_what_cannot_come_back_changes_nothing(node, spoil, words):
     with pytest.raises(SparkError, match=words):
         switch.place(Wanted(kept.identity if kept else "a"), node.machine)
     assert node.served == before
+
+
+def test_a_look_that_nobody_waits_for_any_more_ends(monkeypatch):
+    """At files that an engine may have made it could last: the next one begins beside it a minute later."""
+    ended = []
+    monkeypatch.setattr(switch.signal, "alarm", ended.append)
+    monkeypatch.setattr(switch, "check", lambda *_asked: None)
+    monkeypatch.setattr(switch, "place", lambda *_asked: None)
+    for action in (switch.CHECK, switch.PLACE):
+        monkeypatch.setattr(switch.sys, "stdin", SimpleNamespace(buffer=io.BytesIO(Wanted("p", "m").text.encode())))
+        assert switch.run(SimpleNamespace(action=action)) == 0
+    assert ended == [int(peers.CHECK_S)]
 
 
 def test_files_of_plans_that_are_kept_no_more_go(node):
