@@ -389,7 +389,7 @@ class Exchange(asyncio.Protocol):
             if self.holds and deadline == math.inf and gate.closed:
                 deadline = await self._waited(gate, deadline)
                 continue
-            self.upstream = Upstream(self, one, gate)
+            self.upstream = Upstream(self, gate)
             how = await self.upstream.ended(one)
             if how == DONE:
                 return

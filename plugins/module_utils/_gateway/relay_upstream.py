@@ -94,7 +94,7 @@ class Asker(Protocol):
 class Upstream(asyncio.Protocol):
     """One try to have an engine answer a request."""
 
-    def __init__(self, exchange: Asker, one: Served, gate: Gate) -> None:
+    def __init__(self, exchange: Asker, gate: Gate) -> None:
         self.exchange, self.gate = exchange, gate
         self.blamed = False  # the engine may have ended because of this request
         self.result: asyncio.Future[str] = asyncio.get_running_loop().create_future()

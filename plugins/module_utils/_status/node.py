@@ -174,7 +174,7 @@ def collect(asked: Asked, service: str = "", here: bool = False) -> Status:
         raise SparkError("no engine is set up on this node", paths.ETC, "Ask on the head (spark_rank 0)")
     fabric, word = _fabric(asked)
     nodes = _nodes(asked, told, here, word)
-    services = {name: _doubted(asked, name, told.get(name), service, nodes) for name, service in services.items()}
+    services = {name: _doubted(asked, told.get(name), service, nodes) for name, service in services.items()}
     first = next(iter(told.values()), None)
     return Status(
         time=asked.now().isoformat(timespec="seconds"),
@@ -201,7 +201,7 @@ def _service(asked: Asked, name: str) -> Served:
         return Served(unit=unit, running=state.running, problem=ROOT)
 
 
-def _doubted(asked: Asked, name: str, told: Description | None, service: Served, nodes: Sequence[Node]) -> Served:
+def _doubted(asked: Asked, told: Description | None, service: Served, nodes: Sequence[Node]) -> Served:
     """A service of which a node is silent is believed with a token only: all its ranks have to work for one."""
     silent = {node.host for node in nodes if not node.answers and node.problem not in (ROOT, NOT_ASKED)}
     lost = [member.host for member in (told.ordered if told else ()) if member.ranks and member.host in silent]

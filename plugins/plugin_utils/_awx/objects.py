@@ -118,7 +118,7 @@ def plan(name: str, mark: str, wanted: Objects, there: Objects, check: bool = Fa
         make["projects"] = [
             {**project, "update_project": project["name"] in known["projects"]} for project in make["projects"]
         ]
-    make[NODES], untold = _nodes(asked["workflow_job_templates"].values(), known, there[NODES], name, check)
+    make[NODES], untold = _nodes(asked["workflow_job_templates"].values(), known, there[NODES], check)
     remove = {kind.endpoint: [_removal(kind, one) for one in going[kind.endpoint]] for kind in KINDS}
     remove[NODES] = _stray_nodes(asked["workflow_job_templates"], ours["workflow_job_templates"], there[NODES])
     return Plan(make, remove, (would + untold) if check else [], findings)
@@ -214,7 +214,6 @@ def _nodes(
     workflows: Iterable[Object],
     known: Named,
     there: Sequence[Object],
-    name: str,
     check: bool,
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Of all workflows, each node after those that it leads to: a module looks for them."""

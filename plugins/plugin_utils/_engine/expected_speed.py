@@ -90,7 +90,7 @@ def tokens_per_second(served: Served, users: int, context: int = ALREADY, costs:
     batch = max(1.0, each / parallel.pipeline)  # stages work on different requests at the same time
     drafted = served.draft.tokens if served.draft else 0
     seconds = _stage(served, batch * (1 + drafted), batch, context, costs) * parallel.pipeline
-    seconds += _drafting(served, batch, costs)
+    seconds += _drafting(served, costs)
     at_once: float = min(each, parallel.pipeline) * min(users, parallel.data)
     return at_once * batch * accepted(served.draft) / seconds
 
@@ -135,7 +135,7 @@ def _read(served: Served, tokens: float) -> float:
     return served.active + experts * (asked - one)
 
 
-def _drafting(served: Served, batch: float, costs: Costs) -> float:
+def _drafting(served: Served, costs: Costs) -> float:
     """Seconds of the draft in one step: its layers, and the output matrix, which is the model's own."""
     draft, model = served.draft, served.model
     if draft is None:

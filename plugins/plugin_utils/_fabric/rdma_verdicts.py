@@ -123,7 +123,7 @@ class Judged:
 def judge(schedule: Schedule, seen: Seen) -> Judged:
     """Soft RoCE has only to run: its figures are those of the processor."""
     samples = list(_samples(schedule, seen))
-    verdicts = [*_not_measured(schedule, seen), *_gids(seen)]
+    verdicts = [*_not_measured(schedule), *_gids(seen)]
     without_gid = {(one.hosts[0], one.device) for one in verdicts if one.check == GID}
     halves = list(_halves(samples, seen, without_gid))
     verdicts += _attributed(halves, samples)
@@ -185,7 +185,7 @@ def _pinged(seen: Seen) -> Iterator[Rdma]:
 # --- what was not ----------------------------------------------------------------------------------------------------
 
 
-def _not_measured(schedule: Schedule, seen: Seen) -> Iterator[Verdict]:
+def _not_measured(schedule: Schedule) -> Iterator[Verdict]:
     if not schedule.gap:
         return
     if schedule.no_infiniband:

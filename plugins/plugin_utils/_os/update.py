@@ -53,7 +53,7 @@ def plan(looks: Mapping[str, Look]) -> Plan:
             for note in look.notes
         ]
         after[host] = _after(look)
-        findings += _removals(host, look, after[host])
+        findings += _removals(host, look)
         nodes[host] = _node(look)
         if nodes[host].previous:
             findings += _fallback(host, look)
@@ -68,7 +68,7 @@ def _after(look: Look) -> dict[str, str]:
     return {name: version for name, version in versions.items() if not _OF_ONE_KERNEL.match(name)}
 
 
-def _removals(host: str, look: Look, after: Mapping[str, str]) -> list[Finding]:
+def _removals(host: str, look: Look) -> list[Finding]:
     gone = [change.name for change in look.changes if not change.new]
     if not gone:
         return []

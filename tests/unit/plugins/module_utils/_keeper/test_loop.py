@@ -633,7 +633,7 @@ def test_a_gateway_that_is_reloaded_is_not_worth_a_word(cluster):
 # -- prober, store, peers
 
 
-def test_the_prober_runs_beside(tmp_path):
+def test_the_prober_runs_beside():
     asked = threading.Event()
     prober = keeper_loop.Prober(asked.set, 30.0)
     prober.reset(paused=False)
@@ -824,7 +824,7 @@ def config(tmp_path, engine=None, **changes):
     return replace(made, **changes)
 
 
-def test_make_reads_the_description(tmp_path, monkeypatch):
+def test_make_reads_the_description(tmp_path):
     def systemctl(argv):
         return Completed(
             0, "LoadState=loaded\nActiveState=active\nSubState=running\n" if "show" in argv else "stopping"
@@ -912,7 +912,7 @@ def test_ray_is_asked_for_every_member(tmp_path, monkeypatch):
     assert "no python" in keeper_loop._ray(config(tmp_path, ray=ray))
 
 
-def test_start_of_ray_says_what_went_wrong(tmp_path):
+def test_start_of_ray_says_what_went_wrong():
     node = keeper_loop.engine_rank.Node(
         keeper_loop.engine_rank.Ranks((RAY, ENGINE), ENGINE), Machine("/", lambda _argv: Completed(1, "", "no bus"))
     )
@@ -973,7 +973,7 @@ def alive(_instance):
     return Sign(1, 1.0)
 
 
-def test_status_tells_how_long(tmp_path, cluster):
+def test_status_tells_how_long(cluster):
     def shown():
         found = keeper_status.collect(
             cluster.store, Machine("/", runner(), now=cluster.parts.wall), sign=alive, ask=lambda _name: ""
