@@ -170,7 +170,7 @@ def read(document: Mapping[str, Any], target: Target) -> list[Said]:
     with json_text.Reading("the answer's log probabilities are not as OpenAI's API has them", target.where):
         usage = json_text.entry(document, "usage")
         asked = usage.get("prompt_tokens", 0)
-        choices = sorted(document["choices"], key=lambda choice: int(choice["index"]))
+        choices = sorted(document["choices"][: len(PROMPTS)], key=lambda choice: int(choice["index"]))
         tokens = int(asked) if len(choices) == 1 else 0  # of several prompts it is the sum
         return [Said(tuple(_steps(choice.get("logprobs"))), max(tokens, 0)) for choice in choices]
 

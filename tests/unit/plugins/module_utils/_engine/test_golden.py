@@ -219,6 +219,12 @@ def test_an_engine_that_gives_fewer_of_the_likeliest_is_asked_for_these(monkeypa
     assert found.plain and found.chat
 
 
+def test_no_more_answers_are_kept_than_were_asked_for():
+    """The keeper has them in its memory and in a file, and an engine may say what it likes."""
+    found = golden.read({"choices": [{"index": number} for number in range(50000)]}, TARGET)
+    assert len(found) == len(golden.PROMPTS)
+
+
 @pytest.mark.parametrize(("more", "busy"), [(golden.RATES * golden.RATE_TOKENS + 9, False), (400, True)])
 def test_whoever_is_served_while_its_speed_is_measured_is_seen(monkeypatch, more, busy):
     """Who comes a moment after it was found idle; what the keeper asks meanwhile is less."""
