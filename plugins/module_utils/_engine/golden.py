@@ -122,10 +122,15 @@ def ask(target: Target, made: Record, context: int = 0, kinds: bool = True) -> R
     rates = [probe.ask(target, Question(PROMPTS[0], RATE_TOKENS, TIMEOUT_S)).tokens_per_s for _ in range(RATES)]
     others = (metrics.work(probe.metrics(target)).tokens or 0.0) - before > 1.1 * RATES * RATE_TOKENS
     found = smoke.run(target, context, TIMEOUT_S, kinds=("tool", "json")) if kinds else ()
-    made = replace(
-        made, busy=made.busy or others, tokens_per_s=max(rates), tried={one.kind: one.outcome for one in found}
-    )
-    return numbers(target, made)
+    after = metrics.work(probe.metrics(target))
+    filled = (after.running or 0) + (after.waiting or 0) > len(found)  # ours may be there still
+    tried = {
+        one.kind: smoke.NOT_JUDGED
+        if one.outcome == smoke.FAILED and one.seconds >= TIMEOUT_S and filled
+        else one.outcome
+        for one in found
+    }
+    return numbers(target, replace(made, busy=made.busy or others, tokens_per_s=max(rates), tried=tried))
 
 
 def numbers(target: Target, made: Record) -> Record:

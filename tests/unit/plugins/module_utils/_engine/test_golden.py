@@ -225,10 +225,27 @@ def test_no_more_answers_are_kept_than_were_asked_for():
     assert len(found) == len(golden.PROMPTS)
 
 
+@pytest.mark.parametrize(
+    ("seconds", "running", "outcome"),
+    [(120.1, 64, smoke.NOT_JUDGED), (120.1, 1, smoke.FAILED), (3.0, 64, smoke.FAILED)],
+)
+def test_a_call_for_which_there_was_no_time_is_no_fault_of_an_engine_that_others_fill(
+    monkeypatch, seconds, running, outcome
+):
+    monkeypatch.setattr(golden.probe, "metrics", lambda _target: f"vllm:num_requests_running {running}\n")
+    monkeypatch.setattr(golden.probe, "ask", lambda *_asked: SimpleNamespace(tokens_per_s=30.0))
+    monkeypatch.setattr(golden, "numbers", lambda _target, made: made)
+    tool = smoke.Tried("tool", smoke.FAILED, seconds, "no complete answer")
+    monkeypatch.setattr(golden.smoke, "run", lambda *_asked, **_kinds: [tool])
+    found = golden.ask(TARGET, record())
+    assert found.tried == {"tool": outcome}
+    assert [one.rule for one in golden.compare(record(), found)] == [golden.KINDS] * (outcome == smoke.FAILED)
+
+
 @pytest.mark.parametrize(("more", "busy"), [(golden.RATES * golden.RATE_TOKENS + 9, False), (400, True)])
 def test_whoever_is_served_while_its_speed_is_measured_is_seen(monkeypatch, more, busy):
     """Who comes a moment after it was found idle; what the keeper asks meanwhile is less."""
-    pages = [f"vllm:generation_tokens_total {1000.0 + further}\n" for further in (0, more)]
+    pages = [f"vllm:generation_tokens_total {1000.0 + further}\n" for further in (0, more, more)]
     monkeypatch.setattr(golden.probe, "metrics", lambda _target: pages.pop(0))
     monkeypatch.setattr(golden.probe, "ask", lambda *_asked: SimpleNamespace(tokens_per_s=9.0))
     monkeypatch.setattr(golden, "numbers", lambda _target, made: made)
