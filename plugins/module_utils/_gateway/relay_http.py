@@ -23,7 +23,9 @@ _REQUEST = re.compile(rb"([A-Z]{3,10}) (/[!-~]*) HTTP/1\.[01]")
 _ANSWER = re.compile(rb"HTTP/1\.[01] ([1-5][0-9]{2})(?: ([^\x00-\x08\x0a-\x1f\x7f]*))?")
 _SIZE = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?")
 _LENGTH = re.compile(rb"[0-9]{1,15}")
-_OWN_SALT = re.compile(rb'"cache_salt"[ \t\r\n]*:[ \t\r\n]*"([^"\\]*(?:\\.[^"\\]*){0,64})"', re.DOTALL)
+_SALT = re.compile(rb'"cache_salt"')
+# An engine takes 128 characters (vLLM 0.33), of at most 12 bytes.
+_OWN_SALT = re.compile(rb'"cache_salt"[ \t\r\n]{0,64}:[ \t\r\n]{0,64}"((?:[^"\\]|\\.){0,1536})"', re.DOTALL)
 # Of one connection, and so never passed on; what a body ends with is said anew.
 HOP = frozenset(
     b"connection keep-alive proxy-connection te trailer transfer-encoding upgrade content-length expect host".split()
@@ -122,7 +124,8 @@ def salted(body: bytes, secret: str, client: bytes) -> bytes:
     told = text.rstrip(b" \t\r\n")
     if not told.endswith(b"}"):  # no object, so no request
         return body
-    own = b"\0".join(found[1] for found in itertools.islice(_OWN_SALT.finditer(told), 16))
+    places = itertools.islice(_SALT.finditer(told), 16)
+    own = b"\0".join(found[1] for found in (_OWN_SALT.match(told, place.start()) for place in places) if found)
     digest = hmac.new(secret.encode(), len(client).to_bytes(4, "big") + client + own, hashlib.sha256).digest()
     before = told[:-1].rstrip(b" \t\r\n")
     comma = b"" if before.endswith(b"{") else b","

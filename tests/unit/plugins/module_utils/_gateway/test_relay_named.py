@@ -209,6 +209,19 @@ def test_a_large_request_is_not_taken_to_pieces(more: bytes) -> None:
     assert time.process_time() - began < 2, "a bound that tells a scan from a parse on a busy machine"
 
 
+@pytest.mark.parametrize("more", [b"a" * 8 * 2**20, (b"a" * 127 + rb"\a") * 64 * 2**10, rb'\a"cache_salt":"' * 2**19])
+def test_a_salt_that_does_not_end_is_looked_at_as_far_as_one_may_be_long(more: bytes) -> None:
+    """All others wait meanwhile."""
+    endless = b'{"cache_salt":"' + more + b"}"
+    plain = b'{"cache_sale":"' + more.replace(b"cache_salt", b"cache_sale") + b"}"
+    took = []
+    for body in (plain, endless):
+        began = time.process_time()
+        salted(body)
+        took.append(time.process_time() - began)
+    assert took[1] < 3 * took[0] + 0.1
+
+
 async def test_each_key_has_its_salt_at_the_engine_and_keeps_it(tmp_path: Path) -> None:
     seen: list[list[Any]] = []
     for _start in range(2):  # of relay and engine
