@@ -121,22 +121,21 @@ class Here:
         )
 
     def wait(self) -> None:
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
-                if self.counts() is not None:
-                    return
-            time.sleep(0.1)
-        raise SystemExit("the gateway did not come up")
+        if not self._answers(self.port):
+            raise SystemExit("the gateway did not come up")
 
-    def serves(self, at_most_s: float = 30.0) -> None:
+    def serves(self) -> None:
         """Wait until an answer comes through all three."""
-        until = time.monotonic() + at_most_s
+        self._answers(self.engine_port)
+
+    def _answers(self, port: int) -> bool:
+        until = time.monotonic() + 30
         while time.monotonic() < until:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.engine_port), 1):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
                 if self.counts() is not None:
-                    return
+                    return True
             time.sleep(0.02)
+        return False
 
     def counts(self) -> status.Relayed | None:
         return status.relay(f"{self.at}/relay.sock")

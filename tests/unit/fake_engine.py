@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +15,12 @@ from typing import Any
 
 KEY = "sekret-key-of-the-test"
 MODEL = "tiny"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        port: int = one.getsockname()[1]
+        return port
 
 
 def chunk(text: str, finish: str | None = None, **extra: Any) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -187,9 +186,3 @@ async def relayed(tmp: Path, does: Does, **settings: Any) -> AsyncIterator[tuple
     engine = await Engine(does).start()
     async with house(tmp, served(engine), **settings) as at:
         yield engine, at
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        port: int = one.getsockname()[1]
-        return port

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from dataclasses import replace
 
 import pytest
@@ -14,19 +13,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import probe as engine_probe
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.probe import ProbeError, Question, Target
-from fake_engine import KEY, MODEL, fake_engine
+from fake_engine import KEY, MODEL, fake_engine, free_port
 
 UNIT = "sparkmatrix-engine.service"
 
 
 def target(engine, key=KEY):
     return Target("127.0.0.1", engine.port, MODEL, key)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def test_a_good_answer_is_measured():

@@ -21,6 +21,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import relay as r
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import relay_hold, relay_upstream
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import relay_http as http
+from fake_engine import free_port
 from relay_engine import Engine, Request, Writer, answer, chunk, house, relayed, served, token
 
 PROBES = {"X_Sparkmatrix_Client": "probe"}
@@ -456,7 +457,7 @@ async def test_a_body_that_is_long_to_read_holds_nobody_up(tmp_path: Path) -> No
 async def test_the_keeper_ends_the_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_hold, "TRY_S", 60.0)
 
-    engine = Engine(streams, e.free_port())
+    engine = Engine(streams, free_port())
     word.tell("loading", root=str(tmp_path))
     async with house(tmp_path, served(engine)) as at:
         asked = [asyncio.ensure_future(at.ask()) for _ in range(20)]
@@ -536,7 +537,7 @@ async def test_the_wait_is_bounded(
 ) -> None:
     monkeypatch.setattr(r, "HELD_REQUESTS", 3)
 
-    engine = Engine(streams, e.free_port())
+    engine = Engine(streams, free_port())
     async with house(tmp_path, served(engine), **settings) as at:
         content = b'"' + b"x" * 500_000 + b'"'
         asked = [asyncio.ensure_future(at.ask(body=content, X_Sparkmatrix_Client=name)) for name in "abcd"]
@@ -565,7 +566,7 @@ async def test_one_client_has_half_of_the_places_at_most(
 ) -> None:
     monkeypatch.setattr(r, "HELD_REQUESTS", 6)
 
-    async with house(tmp_path, served(Engine(streams, e.free_port())), hold_mib=1) as at:
+    async with house(tmp_path, served(Engine(streams, free_port())), hold_mib=1) as at:
 
         def asks(name: str) -> list[Any]:
             body = b'"' + b"x" * size + b'"'
@@ -585,7 +586,7 @@ async def test_one_client_has_half_of_the_places_at_most(
 
 
 async def test_the_wait_ends(tmp_path: Path) -> None:
-    async with house(tmp_path, served(Engine(streams, e.free_port())), hold_s=1) as at:
+    async with house(tmp_path, served(Engine(streams, free_port())), hold_s=1) as at:
         began = time.monotonic()
         told = await at.ask()
         assert (told.code, at.relay.status()["late"]) == ("engine_unavailable", 1)
@@ -593,8 +594,8 @@ async def test_the_wait_ends(tmp_path: Path) -> None:
 
 
 async def test_another_configuration_keeps_what_waits(tmp_path: Path) -> None:
-    engine = Engine(streams, e.free_port())
-    one, two = served(engine), r.Served("other", "other", "127.0.0.1", e.free_port())
+    engine = Engine(streams, free_port())
+    one, two = served(engine), r.Served("other", "other", "127.0.0.1", free_port())
     async with house(tmp_path, one, two) as at:
         stays = asyncio.ensure_future(at.ask())
         goes = asyncio.ensure_future(at.ask(body={"model": "other"}))

@@ -465,13 +465,16 @@ def test_a_reason_of_another_time_is_not_this_one(cluster, time):
     assert cluster.events == ["dead"]
 
 
-def test_a_rank_that_dies_under_an_engine_that_goes_on(cluster):
+@pytest.mark.parametrize(("answers", "event", "says"), [(True, "dead", ""), (False, "start", "for 60 s: ")])
+def test_a_rank_that_dies_under_an_engine_that_goes_on(cluster, answers, event, says):
+    """Also while it loads, when it may have more to clear away."""
+    cluster.answers = answers
     cluster.worker.figures = {"looked": True, "ranks": {"10-5": "ray::RayWorkerProc"}}
     cluster.plan[20.0] = lambda: cluster.worker.figures.update(ranks={})
     cluster.keep(until=90)
     # Once: the next start has other processes, and those of before are not missed.
-    assert cluster.events == ["dead"]
-    assert "ray::RayWorkerProc (sparkmatrix-ray.service) on spark2" in cluster.store.read().history[0].reason
+    assert cluster.events == [event]
+    assert f"{says}ray::RayWorkerProc (sparkmatrix-ray.service) on spark2" in cluster.store.read().history[0].reason
 
 
 @pytest.mark.parametrize("moment", range(20, 30))
@@ -497,15 +500,6 @@ def test_a_dead_rank_is_noticed_in_20_seconds_although_the_engine_answers_nothin
     noticed = datetime.fromisoformat(cluster.store.read().history[0].time).timestamp() - 1e9
     reported = WATCH_S  # a node tells what it sees every other second
     assert noticed - moment + reported <= 20
-
-
-def test_a_rank_that_dies_while_the_engine_loads(cluster):
-    cluster.answers = False
-    cluster.worker.figures = {"looked": True, "ranks": {"10-5": "ray::RayWorkerProc"}}
-    cluster.plan[20.0] = lambda: cluster.worker.figures.update(ranks={})
-    cluster.keep(until=90)
-    assert cluster.events == ["start"]
-    assert "has been gone for 60 s: ray::RayWorkerProc" in cluster.store.read().history[0].reason
 
 
 def test_ray_that_is_not_complete_is_a_failed_start(cluster):

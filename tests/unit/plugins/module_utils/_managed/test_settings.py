@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import stat
 
 import pytest
@@ -156,21 +157,16 @@ def test_systemd_refuses(machine, verb):
         bring(machine.settings(), {}, {"DefaultLimitMEMLOCK": "infinity"})
 
 
-def test_a_kernel_that_refuses(machine, monkeypatch):
+@pytest.mark.parametrize(
+    ("does", "number", "said"),
+    [("write_text", 30, "cannot set it to '10': Read-only file system"), ("read_text", 13, "cannot read")],
+)
+def test_a_kernel_that_refuses(machine, monkeypatch, does, number, said):
     def refuse(self, *_args, **_kwargs):
-        raise OSError(30, "Read-only file system")
+        raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(os_settings.Path, "write_text", refuse)
-    with pytest.raises(SparkError, match=r"sysctl vm.swappiness: cannot set it to '10': Read-only file system"):
-        bring(machine.settings(), {"vm.swappiness": "10"}, {})
-
-
-def test_a_setting_that_cannot_be_read(machine, monkeypatch):
-    def refuse(self, *_args, **_kwargs):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(os_settings.Path, "read_text", refuse)
-    with pytest.raises(SparkError, match=r"sysctl vm.swappiness: cannot read"):
+    monkeypatch.setattr(os_settings.Path, does, refuse)
+    with pytest.raises(SparkError, match=rf"sysctl vm.swappiness: {said}"):
         bring(machine.settings(), {"vm.swappiness": "10"}, {})
 
 

@@ -48,11 +48,6 @@ class Spark(Machine):
         (self.sim / "sys/class/net" / name).mkdir(parents=True, exist_ok=True)
         (self.sim / "sys/class/net" / name / "carrier").write_text(carrier + "\n")
 
-    def unplug(self, name):
-        (self.sim / "sys/class/net" / name / "carrier").unlink()
-        (self.sim / "sys/class/net" / name).rmdir()
-        (self.sim / "qos" / f"{name}.json").unlink(missing_ok=True)
-
     def program(self, argv):
         if argv[0] == "systemctl":
             if argv[1] == "show":
