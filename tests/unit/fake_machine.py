@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,19 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command 
 
 class Killed(BaseException):
     """The run ends here, as if the power had gone."""
+
+
+class Printed:
+    """A process that has printed this and ended."""
+
+    def __init__(self, text: str, code: int = 0) -> None:
+        self.stdout, self.code = io.StringIO(text), code
+
+    def wait(self) -> int:
+        return self.code
+
+    def kill(self) -> None:
+        pass
 
 
 class FakeFiles:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -42,6 +41,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.pulse 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.start_times import Told
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Before, Entry, Store
 from fake_engine import KEY, fake_engine
+from fake_machine import Printed
 from module_runner import run_program
 
 RAY, ENGINE = "sparkmatrix-ray.service", "sparkmatrix-engine.service"
@@ -655,18 +655,7 @@ def test_the_prober_remembers_since_when():
 
 def prints(*lines, **more):
     """Another node, whose connection brings these lines."""
-    return keeper_peers.There("b", popen=lambda *_a, **_k: Ssh(lines), sleep=lambda _s: None, **more)
-
-
-class Ssh:
-    def __init__(self, lines):
-        self.stdout = io.StringIO("".join(lines))
-
-    def kill(self):
-        pass
-
-    def wait(self):
-        return 0
+    return keeper_peers.There("b", popen=lambda *_a, **_k: Printed("".join(lines)), sleep=lambda _s: None, **more)
 
 
 def test_another_node_reports_over_one_connection():
@@ -702,7 +691,7 @@ def test_a_report_that_is_not_understood_counts_as_none():
     there.follow(1)
     seen, report, problem = there.latest()
     assert (seen, report) == (False, Report({})) and "schema 9, this release reads 1" in problem
-    there.popen = lambda *_a, **_k: Ssh(lines)
+    there.popen = lambda *_a, **_k: Printed("".join(lines))
     there.follow(1)
     assert there.problem == "?[1mbye"
 

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import threading
@@ -16,6 +15,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine 
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import forced_command
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import every_node, logs, word_colours
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status.logs import Entry
+from fake_machine import Printed
 from module_runner import arguments, run_program
 
 
@@ -99,23 +99,11 @@ def test_no_file_of_ray_hides_another_one(monkeypatch):
     assert (units.count("ray/gcs_server.out"), units.count("ray/raylet.out")) == (1, logs.RAY_LINES)
 
 
-class Process:
-    def __init__(self, text, code=0):
-        self.stdout = io.StringIO(text)
-        self.code = code
-
-    def wait(self):
-        return self.code
-
-    def kill(self):
-        pass
-
-
 def streams(said):
     """``said``: by host, lines and exit code."""
 
     def made(nodes, _command, _word, _options):
-        return [every_node.Stream(host, ["x"], lambda _argv, host=host, **_kw: Process(*said[host])) for host in nodes]
+        return [every_node.Stream(host, ["x"], lambda _argv, host=host, **_kw: Printed(*said[host])) for host in nodes]
 
     return made
 
@@ -174,7 +162,7 @@ def test_who_follows_is_ended_when_nobody_listens(monkeypatch):
 
 
 def test_a_journal_that_is_no_longer_followed_is_ended():
-    class Journal(Process):
+    class Journal(Printed):
         killed = False
 
         def __enter__(self):

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 
 import pytest
@@ -17,6 +16,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.metric
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._fabric.counters import Moved
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._snapshot.snapshot import Service, Snapshot
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._status import every_node, top
+from fake_machine import Printed
 from module_runner import arguments, run_program
 
 GIB = top.GIB
@@ -75,7 +75,7 @@ def test_a_node_without_anything(tmp_path):
     ],
 )
 def test_a_node_that_says_something_else_is_not_known(lie):
-    stream = every_node.Stream("spark2", ["x"], lambda _argv, **_kw: Process(json.dumps(lie) + "\n"))
+    stream = every_node.Stream("spark2", ["x"], lambda _argv, **_kw: Printed(json.dumps(lie) + "\n", 1))
     latest = top.Latest({"spark2": False})
     stream.read(latest.take)
     assert not latest.seen["spark2"] and stream.problem
@@ -88,23 +88,12 @@ def test_what_it_says_does_nothing_to_a_terminal():
     assert len(shown) == 2 and all(line.isprintable() for line in shown)
 
 
-class Process:
-    def __init__(self, text):
-        self.stdout = io.StringIO(text)
-
-    def wait(self):
-        return 1
-
-    def kill(self):
-        pass
-
-
 @pytest.mark.parametrize(("words", "says"), [(("--once",), "in    4.0"), (("--json",), '"in_gbps": 4.0')])
 def test_one_frame_with_a_node_that_is_silent(capsys, words, says):
     text = "".join(json.dumps(document.plain(one)) + "\n" for one in (BEFORE, NOW))
     streams = [
-        every_node.Stream("spark1", ["x"], lambda _argv, **_kw: Process(text)),
-        every_node.Stream("spark2", ["x"], lambda _argv, **_kw: Process("no route\n")),
+        every_node.Stream("spark1", ["x"], lambda _argv, **_kw: Printed(text, 1)),
+        every_node.Stream("spark2", ["x"], lambda _argv, **_kw: Printed("no route\n", 1)),
     ]
     streams[0].read = lambda take: [take("spark1", document.plain(one)) for one in (BEFORE, NOW)]
     assert top.show(arguments(top, *words), {"spark1": True, "spark2": False}, streams) == 1
