@@ -123,6 +123,7 @@ class Upstream(asyncio.Protocol):
                 how = await self._doubted()
             return how
         finally:
+            self.result.cancel()  # whatever is still to come is nobody's
             self.gate.working.pop(self, None)
             if self.transport is not None:
                 self.transport.abort()

@@ -223,6 +223,28 @@ async def test_the_engines_key_is_the_gateways_to_blame(tmp_path: Path) -> None:
             assert (told.status, told.code) == (502, "gateway_misconfigured")
 
 
+async def test_whoever_leaves_while_it_is_connected_leaves_no_trace(tmp_path: Path) -> None:
+    """A client that comes and goes would fill the journal."""
+    failed: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, found: failed.append(found))
+
+    async def says_nothing(_request: Request, _writer: Writer) -> None:
+        await asyncio.sleep(5)
+
+    async with relayed(tmp_path, says_nothing) as (engine, at):
+        exchange = r.Exchange(at.relay)
+        exchange.head = http.request_head(b"POST /v1/completions HTTP/1.1")
+        for turns in range(60):
+            upstream = relay_upstream.Upstream(exchange, at.relay.gates[0][1])
+            asked = asyncio.ensure_future(upstream.ended(served(engine)))
+            for _turn in range(turns % 12):
+                await asyncio.sleep(0)
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
+        await asyncio.sleep(0.1)
+    assert failed == []
+
+
 # -- what waits
 
 
