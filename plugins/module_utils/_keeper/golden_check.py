@@ -14,7 +14,13 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._artifacts imp
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.config_hash import config_hash
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.findings import SparkError
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.kinds import Flag, Words
-from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import engine_json, golden, metrics, probe
+from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine import (
+    engine_json,
+    golden,
+    metrics,
+    probe,
+    smoke,
+)
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.engine_json import Description
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._engine.golden import Difference, Record
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store import Store, stamp
@@ -83,6 +89,10 @@ def _compared(
             break
     if record.busy and before and before.setup == record.setup:  # the speed that was measured stays known
         record = replace(record, tokens_per_s=before.tokens_per_s, busy=before.busy)
+    if before and before.weights == record.weights:  # and so does how a call went
+        missing = {kind for kind, outcome in record.tried.items() if outcome == smoke.NOT_JUDGED}
+        known = {kind: outcome for kind, outcome in before.tried.items() if kind in missing}
+        record = replace(record, tried={**record.tried, **known})
     return found, record
 
 

@@ -101,6 +101,19 @@ def test_a_speed_that_was_measured_stays_known_where_others_are_served(service, 
     assert (found.busy, found.tokens_per_s, found.plain) == (False, 30.0, steps(-0.11))
 
 
+def test_a_call_that_succeeded_stays_known_where_there_was_no_time_for_one(service, tmp_path, monkeypatch):
+    """Else whoever fills the engine then would have the next update compared with nothing."""
+    outcomes = ["ok", "not judged", "failed", "failed"]
+
+    def ask(_target, made, *_more):
+        return replace(made, plain=steps(-0.1), tried={"tool": outcomes.pop(0)})
+
+    monkeypatch.setattr(golden_check.golden, "ask", ask)
+    for _time in range(2):
+        assert not compared(keep=True).failed
+    assert [one.rule for one in compared().differences] == ["smoke_failed"]
+
+
 @pytest.mark.parametrize(("rates", "found"), [([30, 9, 29], []), ([30, 9, 10], ["regression"]), ([30, 28], [])])
 def test_a_speed_has_to_be_low_twice(service, monkeypatch, rates, found):
     monkeypatch.setattr(golden_check.probe, "metrics", lambda _target: "")
