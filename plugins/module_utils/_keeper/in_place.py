@@ -86,7 +86,7 @@ class InPlace:
         problem = "" if right and placed == wanted else self.place(wanted)
         if problem:
             return problem
-        if not right:
+        if not right or parts.outlived():
             parts.again(wanted)
         if back:
             parts.store.write(parts.say, back=None)
@@ -215,8 +215,17 @@ class InPlace:
         self.note(trial.EVENT, how)
 
 
+def _hash(machine: Machine, instance: str) -> str:
+    return hash_of(machine.read(f"{paths.UNITS}/{Names(instance).keeper}") or "")
+
+
+def outlived(machine: Machine, instance: str) -> bool:
+    """Whether this process was started by an earlier unit than the one that is there: of a keeper that was killed
+    systemd starts what it has read last. A run would take it for the keeper of files that it has never seen."""
+    return _hash(machine, instance) not in ("", os.environ.get(HASH_VARIABLE, ""))
+
+
 def again(machine: Machine, instance: str, placed: str) -> None:
     """This process becomes the keeper of what is in place now, and the unit's as it then is. ``placed``: is for it."""
-    found = hash_of(machine.read(f"{paths.UNITS}/{Names(instance).keeper}") or "")
-    environment = {**os.environ, HASH_VARIABLE: found, PLACED: placed}
+    environment = {**os.environ, HASH_VARIABLE: _hash(machine, instance), PLACED: placed}
     os.execve(sys.executable, [sys.executable, "-IB", *sys.argv], environment)  # noqa: S606 -- this very program

@@ -561,6 +561,7 @@ def make(config: Description, pulse: Pulse, machine: Machine) -> Keeper:
             store=store,
             socket=opened,
             again=again,
+            outlived=lambda: in_place.outlived(machine, config.instance),
             placed=os.environ.pop(in_place.PLACED, ""),
             unit=Names(config.instance).keeper.partition(".")[0],
             boot=engine_rank.boot_id(machine),
@@ -649,8 +650,11 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.check:
             keeper_peers.check([member.host for member in config.ordered[1:] if member.ranks])
             return 0
+        machine = Machine()
+        if in_place.outlived(machine, config.instance):
+            in_place.again(machine, config.instance, os.environ.get(in_place.PLACED, ""))
         pulse = Pulse(hold(config.instance))
-        keeper = make(config, pulse, Machine())
+        keeper = make(config, pulse, machine)
     except SparkError as exc:
         sys.stderr.write(f"{exc}\n")
         return 1

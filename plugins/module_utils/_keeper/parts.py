@@ -51,6 +51,7 @@ class Parts:
     # Begin anew, as the keeper of what is in place now; given what that is, which it then finds in ``placed``.
     again: Callable[[str], None] = lambda _placed: None
     placed: str = ""
+    outlived: Callable[[], bool] = lambda: False  # its own unit is another one by now
     sleep: Callable[[float], None] = time.sleep
     idle: Callable[[float], None] | None = None  # the same, while it serves: ends when there is something to do
     step: Callable[[], None] = lambda: None  # told that the loop goes on

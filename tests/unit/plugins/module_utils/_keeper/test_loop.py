@@ -1227,6 +1227,19 @@ def test_no_rank_starts_before_the_way_back_is_ended_on_all_nodes(tried):
     assert tried.did.count("start spark1") == 2 and tried.did.index("start spark1", 3) > placed
 
 
+def test_a_keeper_that_was_killed_on_the_way_back_becomes_the_one_that_a_run_sees(tried):
+    """systemd has started it by the unit that was there before the files were put in place."""
+    tried.store.write(print, back=Before("p", "old", "new"))
+    tried.parts.config = "old"
+    outlived = [True]
+    tried.parts.outlived = lambda: outlived.pop() if outlived else False
+    again = tried.parts.again
+    tried.parts.again = lambda placed: tried.did.append("again") or again(placed)
+    tried.keep(until=LONG)
+    assert tried.did.count("again") == 1 and tried.did.index("place spark1") < tried.did.index("again")
+    assert (tried.events, tried.phase) == (["trial"], "serving")
+
+
 @pytest.mark.parametrize(("end", "instead"), [("stopped", "new"), ("", "newer")])
 def test_whoever_stops_the_keeper_or_places_others_ends_the_way_back(tried, end, instead):
     tried.store.write(print, back=Before("p", "old", instead), end=end)

@@ -489,7 +489,7 @@ import os, sys
 sys.path.insert(0, {path!r})
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.machine import Machine
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper import in_place
-if os.environ.get("SPARKMATRIX_CONFIG_HASH") == "old":
+if in_place.outlived(Machine({root!r}), ""):
     in_place.again(Machine({root!r}), "", "what is in place")
 print(os.getpid() == int(os.environ["PARENT"]) or os.environ["SPARKMATRIX_CONFIG_HASH"], sys.argv[1:],
       os.environ[in_place.PLACED])
