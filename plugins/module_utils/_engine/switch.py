@@ -130,4 +130,6 @@ def run(arguments: argparse.Namespace) -> int:
     except SparkError as exc:
         sys.stderr.write(f"{exc}\n")
         return 1
+    finally:
+        signal.alarm(0)
     return 0
