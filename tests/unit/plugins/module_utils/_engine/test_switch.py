@@ -138,7 +138,7 @@ def test_a_look_that_nobody_waits_for_any_more_ends(monkeypatch):
     for action in (switch.CHECK, switch.PLACE):
         monkeypatch.setattr(switch.sys, "stdin", SimpleNamespace(buffer=io.BytesIO(Wanted("p", "m").text.encode())))
         assert switch.run(SimpleNamespace(action=action)) == 0
-    assert ended == [int(peers.CHECK_S)]
+    assert ended == [int(peers.CHECK_S), 0, 0]
 
 
 def test_files_of_plans_that_are_kept_no_more_go(node):
