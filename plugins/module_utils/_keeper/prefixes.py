@@ -72,7 +72,10 @@ def run(arguments: argparse.Namespace) -> int:
         notify("READY=1")
         watch(kept, machine)
     finally:
-        end(kept, machine)
+        try:
+            end(kept, machine)
+        except SparkError as exc:  # whoever stops it twice ends what it asks systemd with
+            sys.stderr.write(f"{exc}\n")
 
 
 # --- before a start ---

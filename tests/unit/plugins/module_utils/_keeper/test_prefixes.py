@@ -217,7 +217,9 @@ def test_files_are_looked_at_when_the_limit_may_be_reached(root, monkeypatch):
     assert next(free) == 40  # asked five times, looked twice
 
 
-def test_the_program_is_ready_stays_and_ends_with_the_engine(tmp_path):
+@pytest.mark.parametrize("told", [True, False])
+def test_the_program_is_ready_stays_and_ends_with_the_engine(tmp_path, told):
+    """Also where systemd says nothing at its end; then nobody has seen that the engine has ended, too."""
     base, systemctl = tmp_path / "prefixes", tmp_path / "bin/systemctl"
     base.mkdir()
     systemctl.parent.mkdir()
@@ -237,6 +239,8 @@ def test_the_program_is_ready_stays_and_ends_with_the_engine(tmp_path):
         env={**os.environ, "PYTHONPATH": str(COLLECTIONS), "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"},
     )
     said = started.stdout.readline()
+    if not told:
+        systemctl.write_text("#!/bin/sh\nexit 1\n")
     started.send_signal(signal.SIGTERM)
     assert (said, started.wait(20)) == ("0.0 GB of computed prompts in 0 files, of at most 1 GB\n", 0)
-    assert json.loads((base / f"abc{prefixes.MARK}").read_text())["boot"] == prefixes.ENDED
+    assert (json.loads((base / f"abc{prefixes.MARK}").read_text())["boot"] == prefixes.ENDED) is told
