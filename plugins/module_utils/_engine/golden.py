@@ -120,6 +120,7 @@ def ask(target: Target, made: Record, context: int = 0, kinds: bool = True) -> R
     """
     before = metrics.work(probe.metrics(target)).tokens or 0.0
     rates = [probe.ask(target, Question(PROMPTS[0], RATE_TOKENS, TIMEOUT_S)).tokens_per_s for _ in range(RATES)]
+    # A tenth is for the keeper, which asks for a token meanwhile.
     others = (metrics.work(probe.metrics(target)).tokens or 0.0) - before > 1.1 * RATES * RATE_TOKENS
     found = smoke.run(target, context, TIMEOUT_S, kinds=("tool", "json")) if kinds else ()
     after = metrics.work(probe.metrics(target))

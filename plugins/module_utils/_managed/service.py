@@ -73,8 +73,9 @@ def parse_environ(content: bytes) -> str | None:
 
 
 def hash_of(unit: str) -> str:
-    """The one that a unit file sets, the last line of its environment."""
-    return unit.rpartition(f"{HASH_VARIABLE}=")[2].strip()
+    """The one that a unit file sets, its last line; empty where it sets none."""
+    _before, found, text = unit.rpartition(f"{HASH_VARIABLE}=")
+    return text.strip() if found else ""
 
 
 def _timer(name: str) -> str:

@@ -521,11 +521,11 @@ async def test_a_keeper_that_ended_while_it_drained_is_not_waited_for(tmp_path: 
         assert "x-sparkmatrix-held" not in (await at.ask()).fields
 
 
-async def test_a_fault_of_the_relay_is_an_answer(tmp_path: Path) -> None:
+async def test_a_fault_of_the_relay_is_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """nginx would send it anew otherwise."""
 
     async with relayed(tmp_path, says_yes) as (_engine, at):
-        at.relay.gates[0][1].read = lambda: 1 / 0  # type: ignore[assignment,return-value]
+        monkeypatch.setattr(at.relay.gates[0][1], "read", lambda: 1 / 0)
         told = await at.ask()
         assert (told.status, told.code) == (500, "relay_failed") and "ZeroDivisionError" in at.said[0]
 

@@ -8,6 +8,7 @@ import itertools
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._base.command import TIMED_OUT, Completed
@@ -31,6 +32,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._keeper.store 
 from fake_machine import Killed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from module_runner import run_program
 
 ENGINE = "sparkmatrix-engine.service"
 SETTINGS = Settings(ready_s=60, memory_wait_s=10, start_limit=3, backoff_s=2)
@@ -482,6 +484,41 @@ def test_whatever_is_killed_and_asked_for_a_whole_model_answers_in_the_end(tmp_p
     assert not cluster.mixed
     state = cluster.state()
     assert (state.phase, state.models.loaded, state.models.going) == ("serving", cluster.answers, "")
+
+
+@pytest.mark.parametrize(
+    ("unit", "outlived"),
+    [
+        ("Environment=SPARKMATRIX_CONFIG_HASH=new\n", True),
+        ("Environment=SPARKMATRIX_CONFIG_HASH=old\n", False),
+        ("", False),
+    ],
+)
+def test_a_keeper_that_an_earlier_unit_has_started_becomes_another_one_first_of_all(
+    tmp_path, monkeypatch, unit, outlived
+):
+    """Before it holds what only one may have, and before it reads anything by which it acts."""
+    there = tmp_path / "etc/systemd/system/sparkmatrix-keeper.service"
+    there.parent.mkdir(parents=True)
+    there.write_text(f"[Service]\n{unit}")
+
+    def again(_machine, _instance, placed):
+        raise Again(placed)
+
+    def hold(_instance):
+        raise SparkError("it goes on")
+
+    monkeypatch.setenv("SPARKMATRIX_CONFIG_HASH", "old")
+    monkeypatch.setenv(in_place.PLACED, "what is in place")
+    monkeypatch.setattr(loop, "Machine", lambda: Machine(str(tmp_path)))
+    monkeypatch.setattr(loop.engine_json, "read", lambda _path: SimpleNamespace(instance=""))
+    monkeypatch.setattr(loop, "hold", hold)
+    monkeypatch.setattr(in_place, "again", again)
+    if not outlived:
+        assert run_program(loop) == 1
+        return
+    with pytest.raises(Again, match="what is in place"):
+        run_program(loop)
 
 
 PROGRAM = """
