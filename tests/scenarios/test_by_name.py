@@ -25,7 +25,7 @@ from cluster import LabError
 from test_staying_up import BROKEN, HEAD, MODELS, Cluster
 
 ONE, OTHER, THIRD = "tiny-llama", "other", "third"
-OTHERS = [
+OTHERS: list[dict[str, Any]] = [
     {"recipe": "tiny-llama-cpu", "served_model_name": OTHER, "context": 128},
     {"recipe": "tiny-llama-cpu", "served_model_name": THIRD, "model_path": f"{MODELS}/broken"},
 ]

@@ -36,6 +36,7 @@ import bench_start
 import cluster
 import gpu
 from cluster import ROOT, LabError, say
+from test_by_name import GATEWAY, OTHERS, allow_more, ask, parts, told
 from test_doctor import Doctor
 from test_services import TRACES
 from test_staying_up import ASK, BACK_S, HANG_S, HEAD, LAUNCHES, MODELS, OTHER, TOOL, Cluster, Launch, broken
@@ -92,6 +93,7 @@ class Kind:
 
     base: tuple[str, ...]
     other: tuple[str, ...]  # another model
+    named: Mapping[str, Any]  # the same as one of ``engine_models``
     hog: str
     free: str
     gateway: str  # options of bench_gateway.py
@@ -102,6 +104,7 @@ class Kind:
 CARD = Kind(
     ("-e", "engine_recipe=gpu-dense"),
     ("-e", "engine_recipe=gpu-small"),
+    {"recipe": "gpu-small"},
     "sudo systemd-run --quiet --unit=lab-hog /opt/sparkmatrix/engine/bin/python3 /tmp/hog.py",
     "sudo systemctl stop lab-hog",
     "--streams 1 8 32 128 --rounds 7 --tokens 128",
@@ -111,6 +114,7 @@ CARD = Kind(
 CPU = Kind(
     ("-e", "engine_recipe=tiny-llama-cpu"),
     ("-e", f"engine_model_path={MODELS}/other", "-e", "engine_served_model_name=other"),
+    OTHERS[0],
     f'sudo mkdir -p {DROP_IN}; printf "{NO_ROOM}" | sudo tee {DROP_IN}/lab.conf; sudo systemctl daemon-reload',
     f"sudo rm -rf {DROP_IN}; sudo systemctl daemon-reload",
     "--streams 1 8 --rounds 2 --tokens 4",
@@ -495,6 +499,18 @@ def back(here: Gpu) -> dict[str, Any]:
     return switched(here, "back", here.kind.base)
 
 
+def by_name(here: Gpu) -> dict[str, Any]:
+    """the other model for a request that names it, and back, twice"""
+    settings = {**GATEWAY, "engine_models": [here.kind.named]}
+    run = here.site("by-name", "site.yml", "-e", json.dumps(settings))
+    found: dict[str, Any] = {"ended": round(run.seconds, 1)}
+    models = sorted(told(here).values(), key=lambda one: bool(one["state"] == "serving"))  # the other one first
+    for number, model in enumerate([one["id"] for one in models] * 2, 1):
+        allow_more(here)
+        found[f"{number} {model}"] = {"asked": ask(here, model), **parts(here)}
+    return found
+
+
 def gateway(here: Gpu) -> dict[str, Any]:
     """tokens/s through the gateway beside the bare engine, by streams"""
     script = (ROOT / "tests/bench/bench_gateway.py").read_bytes()
@@ -603,6 +619,7 @@ STEPS = {
         Step(verify, 90),
         Step(serving, 180),
         Step(report, 60),
+        Step(by_name, 540),
         Step(ray, 300, nodes=2),
         Step(ray_again, 120, nodes=2),
         Step(ray_killed, 240, nodes=2),
