@@ -113,11 +113,14 @@ def drop_prefixes(plan: NodePlan, root: str = "/", check_mode: bool = False) -> 
 
 def forget(root: str = "/", check_mode: bool = False) -> bool:
     there = [name for name in (CURRENT, PREVIOUS) if _path(name, root).exists()]
+    prefixes = Path(root) / paths.PREFIXES.lstrip("/")
+    changed = bool(there) or prefixes.exists()
     if not check_mode:
         at_hand.forget(root)
         for name in there:
             drop_state(f"{DIRECTORY}/{name}.json", root=root)
-    return bool(there)
+        remove(str(prefixes))
+    return changed
 
 
 def _path(name: str, root: str) -> Path:
@@ -206,7 +209,7 @@ Plan = Annotated[Optional[NodePlan], plan_or_none]
 class Request:
     """``present`` makes ``plan`` the current one, another one that was current becomes the previous one, and prefixes
     go that it does not keep; ``read`` says what is kept; ``restored`` keeps exactly ``plan`` and ``previous``;
-    ``absent`` forgets both, and what images have said of themselves.
+    ``absent`` forgets both, all prefixes, and what images have said of themselves.
 
     With ``read``, ``plan`` is what the current one is compared with, in place of the previous one. ``change`` refuses
     where this node could not serve another plan with a way back: an ``upgrade`` to ``plan``, or a ``rollback`` to the

@@ -96,6 +96,7 @@ def test_directories_in_each_other_keep_nothing_from_being_removed(tmp_path, mon
         os.chdir("key")
     os.chdir(own)
     assert kept.drop_prefixes(PLAN, str(tmp_path)) and list(own.iterdir()) == []
+    assert kept.forget(str(tmp_path)) and not own.parent.exists() and not kept.forget(str(tmp_path))
 
 
 def test_which_services_differ():
