@@ -241,10 +241,8 @@ STEPS = {"healthy": healthy, "drift": drift, "faults": faults, "damaged": damage
 
 
 def main() -> int:
-    parser = cluster.options(__doc__)
+    parser = cluster.options(__doc__, STEPS)
     parser.add_argument("--nodes", type=int, choices=(2, 4), default=2)
-    parser.add_argument("--only", default="", metavar="STEP[,STEP]", help=", ".join(STEPS))
-    parser.add_argument("--keep", action="store_true", help="use the lab that is up, and leave it")
     chosen = parser.parse_args()
     here = Cluster(chosen.beside, "native" if chosen.nodes == 2 else "native4")
     doctor = Doctor(here)
@@ -254,7 +252,7 @@ def main() -> int:
             cluster.build()
             here.boot()
             here.site("doctor-site")
-        for name in chosen.only.split(",") if chosen.only else STEPS:
+        for name in chosen.only or STEPS:
             say(f"-- {name}: {STEPS[name].__doc__}")
             STEPS[name](doctor)
         slow = {name: took for name, took in doctor.seconds.items() if took > MAX_S and name != "off"}

@@ -721,7 +721,7 @@ EVERYWHERE = (
     upgrade,
 )
 FAULTS = {made.__name__: made for made in (*EVERYWHERE, abandoned, unnoticed, prompt, image)}
-DEFAULT = ",".join(made.__name__ for made in (*EVERYWHERE, abandoned, unnoticed, prompt))
+DEFAULT = [made.__name__ for made in (*EVERYWHERE, abandoned, unnoticed, prompt)]
 
 
 def serve(here: Cluster, again: bool) -> None:
@@ -732,9 +732,7 @@ def serve(here: Cluster, again: bool) -> None:
 
 
 def main() -> int:
-    parser = cluster.options(__doc__)
-    parser.add_argument("--only", default=DEFAULT, metavar="FAULT[,FAULT]", help=", ".join(FAULTS))
-    parser.add_argument("--keep", action="store_true", help="use the lab that is up, and leave it")
+    parser = cluster.options(__doc__, FAULTS)
     parser.add_argument("--serving", action="store_true", help="the same, with the engine that serves there")
     parser.add_argument(
         "--launch",
@@ -748,14 +746,13 @@ def main() -> int:
     started = time.monotonic()
     problems = []
     try:
-        names = options.only.split(",")
         if not (options.keep or options.serving):
             cluster.build()
             here.boot()
         if not options.serving:
             serve(here, again=options.launch != "ray")
         results["start_s"] = [round(ended - began) for began, ended in here.starts()]
-        for name in names:
+        for name in options.only or DEFAULT:
             say(f"-- {name}: {FAULTS[name].__doc__}")
             try:
                 results[name] = FAULTS[name](here)
