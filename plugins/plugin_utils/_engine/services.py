@@ -7,6 +7,7 @@ One service is the list with one entry.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -326,6 +327,8 @@ def plan(
         findings += [replace(finding, host=finding.host.replace(WHERE, MODELS)) for finding in found]
         named_models = ", ".join(other.first.engine.served_model_name for other in at_hand)
         summary.append(f"In its place, when it is asked for by its name: {named_models}")
+        for other in at_hand:
+            summary += _both_at_once(planned[0], other, together, memory)
     if errors(findings) or len(planned) < len(services) or len(at_hand) < len(models):
         return engine_plan.Plans({}, summary, findings)
     identity = _identity([*planned, *at_hand])
@@ -333,6 +336,26 @@ def plan(
     others = [one.first for one in at_hand]
     plans[head] = replace(plans[head], services=tuple(_offer(one.name, one.first, others) for one in planned))
     return engine_plan.Plans(plans, summary, findings)
+
+
+def _both_at_once(one: Planned, other: Planned, together: Together, memory: Mapping[str, int]) -> Iterator[str]:
+    """Whether the other model would fit beside it on its head, where nobody would wait for it. What each of them may
+    have more than it needs is its owner's to give away."""
+    first, of_other = one.first, other.service
+    needed = first.memory.weights + first.memory.overhead + first.memory.kv_needed
+    share = math.ceil(100 * needed / first.memory.budget) / 100 if first.memory.budget else 1
+    if share >= 1:
+        return
+    rest = round(1 - share, 2)
+    wide = replace(one.service, entry=replace(one.service.entry, name="wide", share=share))
+    entry = replace(of_other.entry, name="beside", hosts=(first.host,), share=rest)
+    beside = replace(of_other, entry=entry, settings=replace(of_other.settings, port=of_other.settings.port + 1))
+    if plan((wide, beside), together.facts, memory, firewall=together.firewall, given=2).plans:
+        yield (
+            f"{other.first.engine.served_model_name} would fit beside {first.engine.served_model_name} on {first.host}:"
+            f" as engine_services, with a memory_share of {rest:g} and {share:g}, both stay loaded, each with the"
+            " requests that are planned for it (docs/services.md)"
+        )
 
 
 def _identity(planned: Sequence[Planned]) -> str:

@@ -404,12 +404,27 @@ def test_models_by_name_are_planned_whole_and_need_what_all_of_them_need():
         assert [one.engine.served_model_name for one in plan.at_hand] == ["other", "third"]
         assert {one.names.unit for one in plan.all} == {"sparkmatrix-engine.service"}
         assert [one.path for one in plan.environments] == ["/opt/sparkmatrix/engine", "/opt/third"]
-    assert "other, third" in plans.summary[-1]
+    assert [line for line in plans.summary if line.endswith("its name: other, third")]
     (offer,) = plans.plans["spark1"].services
     assert (offer.named, offer.salted) == (("other", "third"), ())
     alone, _findings = by_name()
     assert alone.plans["spark1"].identity != plans.plans["spark1"].identity
     assert plans.plans["spark1"].identity == plans.plans["spark2"].identity
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_two_that_fit_at_once_are_told(count):
+    """And what is told is what engine_services takes."""
+    small, large = {**OTHER, "concurrency": 1}, {**OTHER, "served_model_name": "large", "concurrency": 110}
+    plans, findings = by_name(small, large, count=count, engine_context=4096)
+    assert not findings
+    (told,) = [line for line in plans.summary if "memory_share" in line]
+    assert told.startswith("other would fit beside qwen3-8b on spark1")
+    rest, share = map(float, re.search(r"memory_share of (\S+) and (\S+),", told).groups())
+    wide = {"name": "wide", "recipe": "qwen3-8b", "context": 4096, "memory_share": share}
+    entries = [wide, {**small, "name": "beside", "port": 8001, "nodes": ["spark1"], "memory_share": rest}]
+    both, findings = by_name(count=count, engine_services=entries)
+    assert not findings and len(both.plans["spark1"].here) == 2
 
 
 @pytest.mark.parametrize(
