@@ -342,8 +342,10 @@ def _both_at_once(one: Planned, other: Planned, together: Together, memory: Mapp
     """Whether the other model would fit beside it on its head, where nobody would wait for it. What each of them may
     have more than it needs is its owner's to give away."""
     first, of_other = one.first, other.service
+    if not first.memory.budget or not other.first.memory.budget:  # it is not known what a command of its own takes
+        return
     needed = first.memory.weights + first.memory.overhead + first.memory.kv_needed
-    share = math.ceil(100 * needed / first.memory.budget) / 100 if first.memory.budget else 1
+    share = math.ceil(100 * needed / first.memory.budget) / 100
     if share >= 1:
         return
     rest = round(1 - share, 2)

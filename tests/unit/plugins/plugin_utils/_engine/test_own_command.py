@@ -176,13 +176,13 @@ def test_its_memory_is_known_once_it_has_served():
         assert planned(settings={"taken": other}).plans["spark1"].here[0].memory.measured == 0
 
 
-def beside(share, **own):
+def two(share, **own):
     document = {**DOCUMENT, "min_nodes": 1}
     recipe = required(*engine_recipe.parse(document, "own.yml", "own"))
     small = {**FOREIGN, "weights_gb": 4}
     other = required(*engine_recipe.parse(small, "small.yml", "small"))
     settings = UserSettings(allow=("command",), **own)
-    entries = [
+    return [
         services.Service(services.Entry("own", ("spark1",), 0.5, {}), recipe, settings),
         services.Service(
             services.Entry("small", ("spark1",), share, {}),
@@ -190,7 +190,18 @@ def beside(share, **own):
             UserSettings(requirements=GPU, port=8001, served_model_name="small"),
         ),
     ]
-    return services.plan(entries, facts(1), {}, given=2)
+
+
+def beside(share, **own):
+    return services.plan(two(share, **own), facts(1), {}, given=2)
+
+
+def test_that_it_would_fit_beside_another_is_not_told():
+    own, small = two(1.0)
+    small = replace(small, settings=replace(small.settings, port=own.settings.port))
+    for service, model in ((own, small), (small, own)):
+        summary = services.plan([service], facts(1), {}, models=[model]).summary
+        assert "by its name" in summary[-1]  # and nothing after that
 
 
 def test_others_beside_it_have_what_it_leaves():
