@@ -161,6 +161,12 @@ async def read(reader: asyncio.StreamReader) -> Answer:
     return Answer(status, fields, body, len(body) == int(fields.get("content-length", len(body))))
 
 
+async def until(fact: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not fact():
+            await asyncio.sleep(0.01)
+
+
 def served(engine: Engine, name: str = "chat", model: str = "tiny", **more: Any) -> r.Served:
     return r.Served(name, model, "127.0.0.1", engine.port, key="key-of-the-engine", **more)
 

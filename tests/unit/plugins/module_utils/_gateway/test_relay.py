@@ -22,7 +22,7 @@ from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway impor
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import relay_hold, relay_upstream
 from ansible_collections.sparkmatrix.cluster.plugins.module_utils._gateway import relay_http as http
 from fake_engine import free_port
-from relay_engine import Engine, Request, Writer, answer, chunk, house, relayed, served, token
+from relay_engine import Engine, Request, Writer, answer, chunk, house, relayed, served, token, until
 
 PROBES = {"X_Sparkmatrix_Client": "probe"}
 
@@ -483,8 +483,8 @@ async def test_the_keeper_ends_the_wait(tmp_path: Path, monkeypatch: pytest.Monk
     word.tell("loading", root=str(tmp_path))
     async with house(tmp_path, served(engine)) as at:
         asked = [asyncio.ensure_future(at.ask()) for _ in range(20)]
+        await until(lambda: at.relay.status()["held"] == 20)
         await asyncio.sleep(0.3)  # one was sent to see, in vain
-        assert at.relay.status()["held"] == 20
         await engine.start()
         word.tell(word.SERVING, root=str(tmp_path))
         told = await asyncio.gather(*asked)
@@ -492,7 +492,7 @@ async def test_the_keeper_ends_the_wait(tmp_path: Path, monkeypatch: pytest.Monk
         assert len(engine.seen) == 20
         # A planned restart: what is new waits, what runs goes on.
         running = asyncio.ensure_future(at.ask())
-        await asyncio.sleep(0.02)
+        await until(lambda: len(engine.seen) == 21)
         word.tell(word.DRAINING, root=str(tmp_path))
         waits = asyncio.ensure_future(at.ask())
         assert (await running).whole and "x-sparkmatrix-held" not in (await running).fields
